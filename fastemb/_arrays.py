@@ -1,0 +1,255 @@
+"""What an index, table or gradient array may be, and which kernels serve it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .kernels.reference.runs import accumulator
+
+Indices = NDArray[Any]
+Table = NDArray[Any]
+
+BLOCK = 1 << 14
+"""Indices widened, or gradient rows cast, at a time."""
+
+_KERNEL_INDICES = (np.dtype(np.int64), np.dtype(np.int32))
+_KERNEL_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+# Backends
+
+
+@functools.cache
+def cpu() -> ModuleType:
+    """The Numba kernels, imported at the first operation."""
+    from .kernels import cpu as module
+
+    return module
+
+
+@functools.cache
+def reference() -> ModuleType:
+    """The NumPy kernels."""
+    from .kernels import reference as module
+
+    return module
+
+
+def backend(table: Table) -> ModuleType:
+    """The kernels that can work on `table` where it lies."""
+    return cpu() if table.dtype in _KERNEL_FLOATS and table.flags.aligned else reference()
+
+
+# Indices
+
+
+def as_indices(indices: ArrayLike) -> Indices:
+    """An integer array with the values of `indices`, not yet checked against a table.
+
+    Python integers beyond 64 bits stay in an object array: they are out of range of every table.
+    """
+    array = indices if isinstance(indices, np.ndarray) else _from_object(indices, "indices")
+    if array.dtype.kind in "iu":
+        if isinstance(indices, (list, tuple)) and _holds_bool(indices):
+            msg = "indices must be integers, got a list that holds bool"
+            raise TypeError(msg)
+        return array
+    if not isinstance(indices, np.ndarray):
+        if array.size == 0 and isinstance(indices, (list, tuple)):
+            return array.astype(np.int64)
+        integers = np.array(indices, dtype=object)
+        if integers.size and all(isinstance(i, int) and not isinstance(i, bool) for i in integers.flat):
+            return integers
+    msg = f"indices must be integers, got {array.dtype}"
+    if array.dtype.kind in "fb" and array.ndim >= 1 and _is_one_hot(array):
+        msg += ": this looks like a one-hot array; pass the integer ids, for example indices.argmax(axis=-1)"
+    raise TypeError(msg)
+
+
+def _from_object(value: Any, name: str) -> NDArray[Any]:
+    if hasattr(value, "__cuda_array_interface__"):
+        msg = f"{name} are on a CUDA device, and this version has kernels for the CPU alone: copy them to the host"
+        raise TypeError(msg)
+    if hasattr(value, "__dlpack__"):
+        return np.from_dlpack(value)
+    return np.asarray(value)
+
+
+def _holds_bool(values: list[Any] | tuple[Any, ...]) -> bool:
+    return any(
+        isinstance(v, (bool, np.bool)) or (isinstance(v, (list, tuple)) and _holds_bool(v)) for v in values
+    )
+
+
+def _is_one_hot(array: NDArray[Any]) -> bool:
+    return bool(array.size and ((array == 0) | (array == 1)).all() and (array.sum(axis=-1) == 1).all())
+
+
+def index_error(indices: Indices, num_rows: int) -> IndexError:
+    """The error for indices of which at least one is outside ``[0, num_rows)``."""
+    flat = indices.ravel()
+    first = int(np.argmax((flat < 0) | (flat >= num_rows)))
+    lo, hi = int(flat.min()), int(flat.max())
+    text = (
+        f"Embedding indices must be in [0, {num_rows}), but got values in [{lo}, {hi}] (first at position {first})."
+    )
+    if lo < 0:
+        text += " Note that unseen categories encoded as -1 must be mapped to a dedicated index instead."
+    return IndexError(text)
+
+
+def kernel_indices(indices: Indices) -> Indices | None:
+    """The indices as a kernel takes them, flat, if that needs no copy."""
+    if indices.dtype in _KERNEL_INDICES and indices.flags.c_contiguous and indices.flags.aligned:
+        return indices.reshape(-1)
+    return None
+
+
+def check_indices(indices: Indices, num_rows: int) -> None:
+    """Raise `index_error` unless all are in range: for what kernels cannot read, compared as what they are."""
+    if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= num_rows):
+        raise index_error(indices, num_rows)
+
+
+def index_blocks(indices: Indices) -> Iterator[Indices]:
+    """Checked indices of any integer dtype, strides and byte order, in C order: int64 blocks of at most `BLOCK`."""
+    if indices.size == 0:
+        return
+    with np.nditer(
+        indices,
+        flags=["external_loop", "buffered"],
+        op_flags=[["readonly", "contig", "aligned", "nbo"]],
+        op_dtypes=[np.int64],
+        order="C",
+        casting="same_kind",
+        buffersize=BLOCK,
+    ) as blocks:
+        for block in blocks:
+            yield block  # type: ignore[misc]
+
+
+def all_indices(indices: Indices, num_rows: int) -> Indices:
+    """The indices as a kernel takes them, flat; copied, after the check, where they have to be widened."""
+    flat = kernel_indices(indices)
+    if flat is None:
+        check_indices(indices, num_rows)
+        flat = indices.astype(np.int64).reshape(-1)
+    return flat
+
+
+# Tables
+
+
+def as_table(weight: Any, name: str = "weight", *, write: bool = False) -> Table:
+    """A two-dimensional float array that kernels may read, or with `write` change in place."""
+    if not isinstance(weight, np.ndarray) or isinstance(weight, np.ma.MaskedArray):
+        msg = f"{name} must be a NumPy array, got {type(weight).__name__}"
+        raise TypeError(msg)
+    if not _is_float(weight.dtype):
+        msg = f"{name} must be float16, bfloat16, float32 or float64, got {weight.dtype}"
+        raise TypeError(msg)
+    if weight.ndim != 2:
+        msg = f"{name} must be 2-D (N, D), got shape {weight.shape}"
+        raise ValueError(msg)
+    if write:
+        _require_writeable_rows(weight, name)
+    return weight if type(weight) is np.ndarray else weight.view(np.ndarray)
+
+
+def _is_float(dtype: np.dtype[Any]) -> bool:
+    return (dtype.kind == "f" and dtype.itemsize <= 8) or dtype.name == "bfloat16"
+
+
+def _require_writeable_rows(weight: Table, name: str) -> None:
+    if not weight.flags.writeable:
+        msg = f"{name} is read-only and this operation writes into it"
+        raise ValueError(msg)
+    if not weight.dtype.isnative:
+        msg = f"{name} must be in native byte order to be written in place, got {weight.dtype.str!r}"
+        raise ValueError(msg)
+    rows, width = weight.shape
+    between, within = weight.strides
+    if (width > 1 and within != weight.itemsize) or (rows > 1 and abs(between) < width * weight.itemsize):
+        msg = f"{name} must have C-contiguous rows to be written in place, got strides {weight.strides}"
+        raise ValueError(msg)
+
+
+def as_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The caller's output array, if it is exactly what the operation would have made."""
+    if not isinstance(out, np.ndarray):
+        msg = f"out must be a NumPy array, got {type(out).__name__}"
+        raise TypeError(msg)
+    if out.shape != shape:
+        msg = f"out must have shape {shape}, got {out.shape}"
+        raise ValueError(msg)
+    if out.dtype != dtype:
+        msg = f"out must have dtype {dtype}, got {out.dtype}"
+        raise ValueError(msg)
+    if not out.flags.c_contiguous or not out.flags.writeable:
+        msg = "out must be C-contiguous and writeable"
+        raise ValueError(msg)
+    return out
+
+
+def require_disjoint(written: Mapping[str, NDArray[Any]], read: Mapping[str, NDArray[Any]]) -> None:
+    """ValueError if an array that is written shares memory with another one."""
+    names = list(written)
+    for i, name in enumerate(names):
+        others = {other: written[other] for other in names[i + 1 :]} | dict(read)
+        for other, array in others.items():
+            if np.may_share_memory(written[name], array) and _overlap(written[name], array):
+                msg = f"{name} must not overlap {other} in memory"
+                raise ValueError(msg)
+
+
+def _overlap(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    try:
+        return np.shares_memory(a, b, max_work=10_000)
+    except np.exceptions.TooHardError:
+        return True
+
+
+# Gradients
+
+
+def as_gradient(grad: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: str = "grad") -> NDArray[Any]:
+    """A real array of `shape` whose dtype casts safely to the table's accumulation dtype; not cast yet.
+
+    Python numbers have no dtype of their own and take the accumulation dtype.
+    """
+    array = grad if isinstance(grad, np.ndarray) else _from_object(grad, name)
+    wanted = accumulator(dtype)
+    if not isinstance(grad, np.ndarray) and isinstance(grad, (list, tuple, int, float)) and array.dtype.kind in "iuf":
+        array = array.astype(wanted)
+    if not is_gradient_dtype(array.dtype, wanted):
+        msg = f"{name} must be real numbers that cast safely to {wanted}, got {array.dtype}"
+        if array.dtype.kind == "f":
+            msg += f"; convert it yourself: {name}.astype(np.{wanted})"
+        raise TypeError(msg)
+    if array.shape != shape:
+        msg = f"{name} must have shape {shape}, got {array.shape}"
+        raise ValueError(msg)
+    return array
+
+
+def is_gradient_dtype(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
+    """Whether gradients of `dtype` may be used where sums are made in `wanted`."""
+    return (dtype.kind in "iuf" and np.can_cast(dtype, wanted, "safe")) or dtype.name == "bfloat16"
+
+
+def kernel_gradient(grad: NDArray[Any]) -> NDArray[Any] | None:
+    """The gradient as (L, D), if the Numba kernels can read it where it lies."""
+    if grad.dtype not in _KERNEL_FLOATS or not grad.flags.aligned:
+        return None
+    width = grad.shape[-1]
+    rows = grad.size // width if width else int(np.prod(grad.shape[:-1]))
+    try:
+        return grad.reshape((rows, width), copy=False)
+    except ValueError:  # strides that no two-dimensional view has
+        return None

@@ -1,0 +1,63 @@
+"""What a number given as an option may be."""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import SupportsFloat, SupportsIndex
+
+
+def integer(name: str, value: SupportsIndex, *, at_least: int) -> int:
+    """An int of at least `at_least`; TypeError for what is not an integer, ValueError below."""
+    if isinstance(value, bool):
+        msg = f"{name} must be an integer, got {value!r}"
+        raise TypeError(msg)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        msg = f"{name} must be an integer, got {value!r}"
+        raise TypeError(msg) from None
+    if number < at_least:
+        msg = f"{name} must be >= {at_least}, got {number}"
+        raise ValueError(msg)
+    return number
+
+
+def real(
+    name: str,
+    value: SupportsFloat,
+    *,
+    at_least: float = 0.0,
+    above: float | None = None,
+    below: float | None = None,
+    infinite: bool = False,
+) -> float:
+    """A float within limits; TypeError for what is not a number, ValueError outside, NaN and (unless `infinite`) inf."""
+    if isinstance(value, (str, bytes)) or not isinstance(value, SupportsFloat):
+        msg = f"{name} must be a real number, got {value!r}"
+        raise TypeError(msg)
+    number = float(value)
+    if math.isinf(number) and not infinite:
+        msg = f"{name} must be finite, got {value}"
+        raise ValueError(msg)
+    if above is not None and not number > above:
+        msg = f"{name} must be > {above:g}, got {value}"
+        raise ValueError(msg)
+    if above is None and not number >= at_least:
+        msg = f"{name} must be >= {at_least:g}, got {value}"
+        raise ValueError(msg)
+    if below is not None and not number < below:
+        msg = f"{name} must be < {below:g}, got {value}"
+        raise ValueError(msg)
+    return number
+
+
+def padding(padding_idx: SupportsIndex | None, num_rows: int) -> int | None:
+    """`padding_idx` in ``[0, N)``, negatives counted from the end, or None."""
+    if padding_idx is None:
+        return None
+    number = integer("padding_idx", padding_idx, at_least=-(2**63))
+    if not -num_rows <= number < num_rows:
+        msg = f"padding_idx must be in [-{num_rows}, {num_rows}), got {number}"
+        raise ValueError(msg)
+    return number % num_rows

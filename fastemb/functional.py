@@ -1,0 +1,337 @@
+"""Operations on tables, indices and gradients: validation and allocation around the kernels."""
+
+from __future__ import annotations
+
+from typing import Any, SupportsFloat, SupportsIndex
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from . import _options
+from ._arrays import (
+    as_gradient,
+    as_indices,
+    as_out,
+    as_table,
+    accumulator,
+    backend,
+    check_indices,
+    index_blocks,
+    index_error,
+    kernel_indices,
+    require_disjoint,
+)
+from ._compat import as_dtype
+from ._groups import Groups, gradient_blocks
+from .rowgrad import RowGrad
+
+__all__ = ["embedding_grad", "gather", "one_hot", "renorm_", "scatter_add"]
+
+
+def gather(weight: NDArray[Any], indices: ArrayLike, *, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    """Look rows of a table up.
+
+    ``out[k, :] = weight[indices[k], :]``, which is ``one_hot(indices, N) @ weight`` without the zeros.
+
+    Parameters
+    ----------
+    weight : (N, D) ndarray of float16, bfloat16, float32 or float64
+        The table. Any strides and byte order, may be read-only or memory-mapped; only looked-up rows are read.
+    indices : array_like of int, any shape
+        Row numbers in ``[0, N)``. Any integer dtype; negative ones do not count from the end.
+    out : ndarray, optional
+        Where to write: shape ``(*indices.shape, D)``, dtype of `weight`, C-contiguous, not overlapping the inputs.
+
+    Returns
+    -------
+    ndarray
+        Shape ``(*indices.shape, D)``, dtype of `weight` in native byte order; `out` if that was given.
+
+    Raises
+    ------
+    IndexError
+        An index outside ``[0, N)``; nothing has been written then.
+    TypeError
+        Indices that are not integers, or a table that is not a float array.
+    ValueError
+        A table that is not two-dimensional, or an unfit `out`.
+
+    Notes
+    -----
+    Moves ``2 * L * D * itemsize`` bytes and the indices. Bits are copied, so the result is exact on every backend.
+    torch's ``F.embedding`` computes the same; ``numpy.take`` and ``weight[indices]`` let negative indices wrap.
+
+    Examples
+    --------
+    >>> import numpy as np, fastemb
+    >>> table = np.array([[0.9, 0.2], [0.8, 0.3], [-0.7, 0.6]])
+    >>> fastemb.gather(table, [2, 0, 2])
+    array([[-0.7,  0.6],
+           [ 0.9,  0.2],
+           [-0.7,  0.6]])
+    """
+    table = as_table(weight)
+    ids = as_indices(indices)
+    num_rows, width = table.shape
+    shape = (*ids.shape, width)
+    dtype = table.dtype.newbyteorder("=")
+    if out is None:
+        result = np.empty(shape, dtype)
+    else:
+        result = as_out(out, shape, dtype)
+        require_disjoint({"out": result}, {"weight": table, "indices": ids})
+    kernels = backend(table if result.flags.aligned else result)
+    rows = result.reshape(ids.size, width)
+    flat = kernel_indices(ids)
+    if flat is not None:
+        if kernels.gather(rows, table, flat) >= 0:
+            raise index_error(ids, num_rows)
+        return result
+    check_indices(ids, num_rows)
+    done = 0
+    for block in index_blocks(ids):
+        kernels.gather(rows[done : done + block.size], table, block)
+        done += block.size
+    return result
+
+
+def scatter_add(target: NDArray[Any], indices: ArrayLike, updates: ArrayLike) -> NDArray[Any]:
+    """Add rows to a table in place; rows of equal indices add up.
+
+    ``target[r, :] += sum over {k : indices[k] == r} of updates[k, :]``.
+
+    Parameters
+    ----------
+    target : (N, D) ndarray of float16, bfloat16, float32 or float64
+        Changed in place. Rows C-contiguous, native byte order.
+    indices : array_like of int, any shape
+        Row numbers in ``[0, N)``.
+    updates : array_like, shape ``(*indices.shape, D)``
+        Any real dtype that casts safely to that of the sums; must not overlap `target`.
+
+    Returns
+    -------
+    ndarray
+        `target` itself.
+
+    Raises
+    ------
+    IndexError
+        An index outside ``[0, N)``.
+    TypeError
+        Indices that are not integers, updates that do not cast safely.
+    ValueError
+        Wrong shapes, or a target that cannot be written in place. After any error nothing has changed.
+
+    Notes
+    -----
+    Sums are made in float32 for half-width targets, else in target's dtype, and rounded to the target once. They follow
+    the positions and are cut every `fastemb.kernels.SUM_BLOCK` of a row, so the bits do not depend on the number of
+    threads. ``numpy.add.at`` adds the updates to the target one by one instead: equal wherever the sums are exact.
+    Moves ``(L + 2 * U) * D * itemsize`` bytes for U distinct rows.
+
+    Examples
+    --------
+    >>> import numpy as np, fastemb
+    >>> fastemb.scatter_add(np.zeros((3, 2)), [0, 2, 0], np.ones((3, 2)))
+    array([[2., 2.],
+           [0., 0.],
+           [1., 1.]])
+    """
+    table = as_table(target, "target", write=True)
+    ids = as_indices(indices)
+    grad = as_gradient(updates, (*ids.shape, table.shape[1]), table.dtype, "updates")
+    require_disjoint({"target": table}, {"updates": grad, "indices": ids})
+    _add_groups(table, grad, Groups.of(ids, table.shape[0]), scale_grad_by_freq=False)
+    return target
+
+
+def _add_groups(table: NDArray[Any], grad: NDArray[Any], groups: Groups, *, scale_grad_by_freq: bool) -> None:
+    kernels = backend(table)
+    for (terms, *runs), scale in gradient_blocks(grad, groups, kernels, table.dtype, scale_grad_by_freq):
+        kernels.scatter_add(table, terms, *runs, scale)
+
+
+def one_hot(indices: ArrayLike, num_classes: SupportsIndex, dtype: DTypeLike = np.float32) -> NDArray[Any]:
+    """Indicator rows: the slow equivalent that `gather` avoids.
+
+    ``out[k, n] = 1 if indices[k] == n else 0``, so ``one_hot(indices, N) @ weight == gather(weight, indices)``.
+
+    Parameters
+    ----------
+    indices : array_like of int, any shape
+        Classes in ``[0, num_classes)``.
+    num_classes : int
+        N, at least 0.
+    dtype : dtype_like
+        A numeric dtype or bool.
+
+    Returns
+    -------
+    ndarray
+        Shape ``(*indices.shape, num_classes)``.
+
+    Raises
+    ------
+    IndexError
+        An index outside ``[0, num_classes)``.
+    TypeError
+        Indices that are not integers, or a dtype that is not numeric.
+    ValueError
+        A negative `num_classes`.
+
+    Examples
+    --------
+    >>> import fastemb
+    >>> fastemb.one_hot([1, 0], 3)
+    array([[0., 1., 0.],
+           [1., 0., 0.]], dtype=float32)
+    """
+    ids = as_indices(indices)
+    classes = _options.integer("num_classes", num_classes, at_least=0)
+    kind = as_dtype(dtype)
+    if kind.kind not in "biufc" and kind.name != "bfloat16":
+        msg = f"dtype must be numeric or bool, got {kind}"
+        raise TypeError(msg)
+    check_indices(ids, classes)
+    out = np.zeros((*ids.shape, classes), kind)
+    np.put_along_axis(out, ids.astype(np.int64)[..., np.newaxis], 1, axis=-1)
+    return out
+
+
+def embedding_grad(
+    indices: ArrayLike,
+    grad: ArrayLike,
+    num_embeddings: SupportsIndex,
+    *,
+    padding_idx: SupportsIndex | None = None,
+    scale_grad_by_freq: bool = False,
+) -> RowGrad:
+    """Gradient of a lookup with respect to the table, as the touched rows alone.
+
+    ``dW[r, :] = sum over {k : indices[k] == r} of grad[k, :]``.
+
+    Parameters
+    ----------
+    indices : array_like of int, any shape
+        The indices of the lookup, in ``[0, num_embeddings)``.
+    grad : array_like, shape ``(*indices.shape, D)``
+        Gradient of the lookup's result; any real dtype that casts safely to float64.
+    num_embeddings : int
+        N, at least 0.
+    padding_idx : int, optional
+        In ``[-N, N)``: this row gets no gradient.
+    scale_grad_by_freq : bool
+        Divide each ``grad[k]`` by the number of times that ``indices[k]`` occurs in this call.
+
+    Returns
+    -------
+    RowGrad
+        Rows ascending; values float32, or float64 for float64 and wide integer gradients.
+
+    Raises
+    ------
+    IndexError
+        An index outside ``[0, N)``.
+    TypeError
+        Indices that are not integers, a gradient that is not real.
+    ValueError
+        Wrong shapes, or a `padding_idx` out of range.
+
+    Notes
+    -----
+    Allocates (U, D) for U distinct rows and O(L) integers, never (N, D). Order and bits of the sums as in `scatter_add`.
+    torch's ``sparse=True`` gradient keeps duplicates apart until the optimizer sums them, and refuses
+    `scale_grad_by_freq`.
+
+    Examples
+    --------
+    >>> import numpy as np, fastemb
+    >>> g = fastemb.embedding_grad([0, 2, 0], np.ones((3, 2), np.float32), num_embeddings=5)
+    >>> g.rows, g.values
+    (array([0, 2]), array([[2., 2.],
+           [1., 1.]], dtype=float32))
+    """
+    ids = as_indices(indices)
+    num_rows = _options.integer("num_embeddings", num_embeddings, at_least=0)
+    padding = _options.padding(padding_idx, num_rows)
+    array = np.asarray(grad)
+    if array.ndim != ids.ndim + 1:
+        msg = f"grad must have shape {(*ids.shape, 'D')}, got {array.shape}"
+        raise ValueError(msg)
+    wanted = np.dtype(np.float64 if _needs_float64(array.dtype) else np.float32)
+    array = as_gradient(array, (*ids.shape, array.shape[-1]), wanted)
+    return row_gradient(ids, array, num_rows, wanted, padding, scale_grad_by_freq)
+
+
+def row_gradient(
+    indices: NDArray[Any],
+    grad: NDArray[Any],
+    num_rows: int,
+    dtype: np.dtype[Any],
+    padding_idx: int | None,
+    scale_grad_by_freq: bool,
+) -> RowGrad:
+    """`embedding_grad` of checked arguments, summed in `dtype`."""
+    groups = Groups.of(indices, num_rows, padding_idx)
+    values = np.zeros((groups.rows.size, grad.shape[-1]), dtype)
+    _add_groups(values, grad, groups.numbered(), scale_grad_by_freq=scale_grad_by_freq)
+    return RowGrad.owning(groups.rows.copy(), values, num_rows)
+
+
+def _needs_float64(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "iuf" and not np.can_cast(dtype, np.float32, "safe")
+
+
+def renorm_(
+    weight: NDArray[Any], indices: ArrayLike, max_norm: SupportsFloat, norm_type: SupportsFloat = 2.0
+) -> NDArray[Any]:
+    """Shrink the rows that `indices` name to a greatest norm, in place.
+
+    ``W[r] *= max_norm / (norm + 1e-7)`` once for every distinct r whose ``norm = (sum |W[r]|**p)**(1/p) > max_norm``.
+
+    Parameters
+    ----------
+    weight : (N, D) ndarray of float16, bfloat16, float32 or float64
+        Changed in place; rows not named, and rows at or below the limit, keep their bits.
+    indices : array_like of int, any shape
+        Row numbers in ``[0, N)``; repeated ones count once.
+    max_norm : float
+        The limit, at least 0. Short rows are not stretched to it.
+    norm_type : float
+        p > 0; ``inf`` is the largest absolute value.
+
+    Returns
+    -------
+    ndarray
+        `weight` itself.
+
+    Raises
+    ------
+    IndexError
+        An index outside ``[0, N)``.
+    TypeError
+        Indices that are not integers, options that are not numbers.
+    ValueError
+        A negative `max_norm`, a `norm_type` that is not positive, a table that cannot be written in place. After any
+        error nothing has changed.
+
+    Notes
+    -----
+    Norms are float64 sums whatever the table's dtype. The rule, 1e-7 included, is that of torch's ``max_norm``.
+
+    Examples
+    --------
+    >>> import numpy as np, fastemb
+    >>> fastemb.renorm_(np.array([[3.0, 4.0], [0.3, 0.4]]), [0, 1, 0], max_norm=1.0).round(3)
+    array([[0.6, 0.8],
+           [0.3, 0.4]])
+    """
+    limit = _options.real("max_norm", max_norm, infinite=True)
+    power = _options.real("norm_type", norm_type, above=0.0, infinite=True)
+    table = as_table(weight, write=True)
+    ids = as_indices(indices)
+    require_disjoint({"weight": table}, {"indices": ids})
+    rows = Groups.of(ids, table.shape[0]).rows
+    backend(table).renorm(table, rows, limit, power)
+    return weight

@@ -1,0 +1,60 @@
+"""How a new table is filled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Initialiser = Callable[[np.random.Generator, tuple[int, int], np.dtype[Any]], NDArray[Any]]
+
+
+def uniform_fan(rng: np.random.Generator, shape: tuple[int, int], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """``U(-sqrt(1/N), sqrt(1/N))``."""
+    bound = math.sqrt(1 / shape[0])
+    table: NDArray[Any] = rng.random(shape, _drawn(dtype))
+    table *= 2 * bound
+    table -= bound
+    return table
+
+
+def normal(rng: np.random.Generator, shape: tuple[int, int], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """``N(0, 1)``."""
+    return rng.standard_normal(shape, _drawn(dtype))
+
+
+def zeros(rng: np.random.Generator, shape: tuple[int, int], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """All zeros."""
+    return np.zeros(shape, dtype)
+
+
+def _drawn(dtype: np.dtype[Any]) -> Any:
+    # NumPy draws single and double precision; half-width tables are rounded from single.
+    return np.float64 if dtype == np.float64 else np.float32
+
+
+INITIALISERS: dict[str, Initialiser] = {"normal": normal, "uniform_fan": uniform_fan, "zeros": zeros}
+
+
+def make_table(
+    init: str | Initialiser, seed: int | np.random.Generator | None, shape: tuple[int, int], dtype: np.dtype[Any]
+) -> NDArray[Any]:
+    """A new C-contiguous table of `shape` and `dtype`, filled as `init` says."""
+    if isinstance(init, str):
+        if init not in INITIALISERS:
+            msg = f"init must be one of {sorted(INITIALISERS)} or a callable, got {init!r}"
+            raise ValueError(msg)
+        fill = INITIALISERS[init]
+    elif callable(init):
+        fill = init
+    else:
+        msg = f"init must be a name or a callable (rng, shape, dtype), got {init!r}"
+        raise TypeError(msg)
+    table = np.asarray(fill(np.random.default_rng(seed), shape, dtype))
+    if table.shape != shape:
+        msg = f"init must return an array of shape {shape}, got {table.shape}"
+        raise ValueError(msg)
+    return table.astype(dtype, order="C", copy=not (table.flags.owndata and table.flags.writeable))

@@ -1,0 +1,239 @@
+"""Grouping of duplicate indices: distinct rows, and the positions of each, in a stable order.
+
+A position and its index are packed into one 64-bit key, index in the high bits, and sorted by a least-significant-digit
+radix sort over the bits of the index alone. Such a sort is stable, so positions of one row stay in order.
+"""
+
+import numba
+import numpy as np
+
+from . import threads
+from .check import first_bad
+from .jit import EXACT, jit
+
+INSERTION_BELOW = 48
+"""Keys up to here are sorted by insertion: faster than clearing one histogram."""
+
+NARROW_BELOW = 4096
+"""Below this many keys a digit has 8 bits and a histogram of 256 counts, above it 11 bits and 2048."""
+
+WORD = 64
+
+
+@jit(fastmath=EXACT)
+def _bits(value):
+    """Bits needed for a number: ``ceil(log2(value + 1))``."""
+    bits = 0
+    while bits < WORD - 1 and (value >> bits) > 0:
+        bits += 1
+    return bits
+
+
+@jit(fastmath=EXACT)
+def _digit_bits(count, key_bits):
+    """Width of a digit: the passes that `count` keys deserve, evenly filled."""
+    widest = 8 if count < NARROW_BELOW else 11
+    passes = max(1, -(-key_bits // widest))
+    return -(-key_bits // passes)
+
+
+@jit(fastmath=EXACT)
+def _load(keys, indices, num_rows, padding_idx, shift, start, stop, origin):
+    # Padding becomes a row past the last: it sorts to the end, where it is cut off.
+    for k in range(start, stop):
+        row = np.int64(indices[k])
+        if row == padding_idx:
+            row = num_rows
+        keys[k - origin] = (np.uint64(row) << np.uint64(shift)) | np.uint64(k - origin)
+
+
+@jit(fastmath=EXACT)
+def _insertion_sort(keys):
+    for k in range(1, keys.size):
+        key = keys[k]
+        j = k
+        while j > 0 and keys[j - 1] > key:
+            keys[j] = keys[j - 1]
+            j -= 1
+        keys[j] = key
+
+
+@jit(fastmath=EXACT)
+def _histogram(counts, keys, shift, mask, start, stop):
+    counts[:] = 0
+    for k in range(start, stop):
+        counts[np.int64((keys[k] >> shift) & mask)] += 1
+
+
+@jit(fastmath=EXACT)
+def _counts_to_targets(counts):
+    # Digit first, then chunk: a chunk's keys of one digit land behind those of the chunks before it.
+    total = 0
+    for digit in range(counts.shape[1]):
+        for c in range(counts.shape[0]):
+            n = counts[c, digit]
+            counts[c, digit] = total
+            total += n
+
+
+@jit(fastmath=EXACT)
+def _move(target, targets, keys, shift, mask, start, stop):
+    for k in range(start, stop):
+        digit = np.int64((keys[k] >> shift) & mask)
+        target[targets[digit]] = keys[k]
+        targets[digit] += 1
+
+
+@jit(fastmath=EXACT)
+def _radix_sort(keys, spare, shift, key_bits):
+    """Sort by the bits from `shift` up; returns whichever of the two arrays holds the result."""
+    digit_bits = _digit_bits(keys.size, key_bits)
+    mask = np.uint64((1 << digit_bits) - 1)
+    counts = np.empty((1, 1 << digit_bits), np.int64)
+    for low in range(0, key_bits, digit_bits):
+        at = np.uint64(shift + low)
+        _histogram(counts[0], keys, at, mask, 0, keys.size)
+        _counts_to_targets(counts)
+        _move(spare, counts[0], keys, at, mask, 0, keys.size)
+        keys, spare = spare, keys
+    return keys
+
+
+@jit(fastmath=EXACT, parallel=True)
+def _radix_sort_parallel(keys, spare, indices, num_rows, padding_idx, shift, key_bits, bounds):
+    """`_load` and `_radix_sort`, each chunk of positions in a thread: the same keys in the same order."""
+    chunks = bounds.size - 1
+    digit_bits = _digit_bits(keys.size, key_bits)
+    mask = np.uint64((1 << digit_bits) - 1)
+    counts = np.empty((chunks, 1 << digit_bits), np.int64)
+    for c in numba.prange(chunks):
+        _load(keys, indices, num_rows, padding_idx, shift, bounds[c], bounds[c + 1], 0)
+    for low in range(0, key_bits, digit_bits):
+        at = np.uint64(shift + low)
+        for c in numba.prange(chunks):
+            _histogram(counts[c], keys, at, mask, bounds[c], bounds[c + 1])
+        _counts_to_targets(counts)
+        for c in numba.prange(chunks):
+            _move(spare, counts[c], keys, at, mask, bounds[c], bounds[c + 1])
+        keys, spare = spare, keys
+    return keys
+
+
+@jit(fastmath=EXACT)
+def _cut_runs(rows, starts, positions, count, keys, num_rows, shift, start):
+    """Sorted keys to distinct rows, starts of runs and positions."""
+    mask = (np.uint64(1) << np.uint64(shift)) - np.uint64(1)
+    runs = 0
+    kept = 0
+    last = np.int64(-1)
+    for k in range(keys.size):
+        row = np.int64(keys[k] >> np.uint64(shift))
+        if row == num_rows:
+            break
+        if row != last:
+            rows[runs] = row
+            starts[runs] = kept
+            runs += 1
+            last = row
+        positions[kept] = start + np.int64(keys[k] & mask)
+        kept += 1
+    starts[runs] = kept
+    count[0] = runs
+
+
+@jit(fastmath=EXACT)
+def _group_unpacked(rows, starts, positions, count, indices, padding_idx, start, stop):
+    # For a position and an index that do not fit into one word together (N * L above 2**64).
+    order = np.argsort(indices[start:stop], kind="mergesort")
+    runs = 0
+    kept = 0
+    last = np.int64(-1)
+    for at in order:
+        row = np.int64(indices[start + at])
+        if row == padding_idx:
+            continue
+        if row != last:
+            rows[runs] = row
+            starts[runs] = kept
+            runs += 1
+            last = row
+        positions[kept] = start + at
+        kept += 1
+    starts[runs] = kept
+    count[0] = runs
+
+
+@jit(fastmath=EXACT)
+def group_range(rows, starts, positions, count, indices, num_rows, padding_idx, start, stop):
+    """Group ``indices[start:stop]`` by value, n = stop - start.
+
+    ``rows[:U]`` are the distinct indices, ascending; ``positions[starts[u]:starts[u + 1]]`` are the places in `indices`
+    where ``rows[u]`` stands, ascending; ``count[0]`` is U.
+
+    Parameters
+    ----------
+    rows : (n,) int64
+        Output; U are written.
+    starts : (n + 1,) int64
+        Output; U + 1 are written, from 0.
+    positions : (n,) int64
+        Output; ``starts[U]`` are written, each in ``[start, stop)``.
+    count : (1,) int64
+        Output: U.
+    indices : (L,) int32 or int64
+        Never written.
+    num_rows : int
+        N; sets how many bits are sorted.
+    padding_idx : int
+        Positions with this index are left out; -1 leaves none out.
+    start, stop : int
+        The part of the positions to group.
+
+    Returns
+    -------
+    int
+        Position of the first index outside ``[0, N)`` among them, nothing written then; or -1.
+
+    Notes
+    -----
+    Scratch: two 64-bit words a position. Moves ``16 * n * (ceil(log2 N) / 11 + 2)`` bytes, about. Stable, integers only:
+    the same result however it is computed.
+    """
+    bad = first_bad(indices, num_rows, start, stop)
+    if bad >= 0:
+        return bad
+    size = stop - start
+    shift = _bits(size)
+    key_bits = _bits(num_rows)
+    if shift + key_bits > WORD:
+        _group_unpacked(rows, starts, positions, count, indices, padding_idx, start, stop)
+        return -1
+    keys = np.empty(size, np.uint64)
+    _load(keys, indices, num_rows, padding_idx, shift, start, stop, start)
+    if size <= INSERTION_BELOW:
+        _insertion_sort(keys)
+    else:
+        keys = _radix_sort(keys, np.empty(size, np.uint64), shift, key_bits)
+    _cut_runs(rows, starts, positions, count, keys, num_rows, shift, start)
+    return -1
+
+
+def group(rows, starts, positions, count, indices, num_rows, padding_idx):
+    """Group all L indices by value, over threads.
+
+    Parameters and result as `group_range`, with n = L.
+    """
+    size = indices.size
+    parts = threads.chunks(size * 8)
+    shift, key_bits = size.bit_length(), int(num_rows).bit_length()
+    if parts == 1 or shift + key_bits > WORD:
+        return group_range(rows, starts, positions, count, indices, num_rows, padding_idx, 0, size)
+    bad = first_bad(indices, num_rows, 0, size)
+    if bad < 0:
+        keys, spare = np.empty(size, np.uint64), np.empty(size, np.uint64)
+        with threads.region():
+            keys = _radix_sort_parallel(
+                keys, spare, indices, num_rows, padding_idx, shift, key_bits, threads.split(size, parts)
+            )
+        _cut_runs(rows, starts, positions, count, keys, num_rows, shift, 0)
+    return bad

@@ -1,0 +1,59 @@
+"""When a kernel goes parallel, into how many chunks, and what a forked child may do."""
+
+import contextlib
+import os
+import threading
+
+import numba
+import numpy as np
+
+SERIAL_BELOW = 1 << 18
+"""Bytes moved below which a kernel stays in the caller's thread."""
+
+_lock = threading.Lock()
+_forked = False
+
+
+def _after_fork_in_child():
+    # Worker threads do not survive a fork, and GNU OpenMP kills a child that asks for them again. A child of a process
+    # that had started them therefore works in its own thread for good; the bits are the same.
+    global _lock, _forked
+    _lock = threading.Lock()
+    try:
+        numba.threading_layer()
+    except ValueError:  # never started, so the child may start its own
+        return
+    _forked = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def chunks(nbytes):
+    """How many threads a kernel that moves `nbytes` is worth: 1 means the range form in the caller's thread.
+
+    Honours ``numba.set_num_threads`` and ``NUMBA_NUM_THREADS``.
+    """
+    if nbytes < SERIAL_BELOW or _forked:
+        return 1
+    return min(numba.get_num_threads(), nbytes // (SERIAL_BELOW // 2))
+
+
+def split(total, parts):
+    """Boundaries that cut ``range(total)`` into `parts` nearly equal ranges: (parts + 1,) int64."""
+    return np.arange(parts + 1, dtype=np.int64) * total // parts
+
+
+@contextlib.contextmanager
+def region():
+    """Hold this while a ``prange`` kernel runs.
+
+    Numba's workqueue layer ends the process when two Python threads are in parallel code at once, so there they take
+    turns; the other layers need no lock. `chunks` has started the layer by then.
+    """
+    if numba.threading_layer() == "workqueue":
+        with _lock:
+            yield
+    else:
+        yield

@@ -1,0 +1,20 @@
+"""Duplicate-safe scatter-add of grouped rows."""
+
+from .runs import row_pass
+
+
+def _add(target, state, total, hyper):
+    return target + total, state
+
+
+_add_range, _add_driver = row_pass(_add)
+
+
+def scatter_add_range(target, updates, rows, starts, positions, scale_grad_by_freq, start, stop):
+    """See `fastemb.kernels.cpu.scatter_add_range`."""
+    return _add_range(target, (), updates, rows, starts, positions, (), scale_grad_by_freq, start, stop)
+
+
+def scatter_add(target, updates, rows, starts, positions, scale_grad_by_freq):
+    """See `fastemb.kernels.cpu.scatter_add`."""
+    return _add_driver(target, (), updates, rows, starts, positions, (), scale_grad_by_freq)
