@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .kernels.reference.runs import accumulator
+from .kernels.reference.runs import accumulator as accumulator
 
 Indices = NDArray[Any]
 Table = NDArray[Any]
@@ -82,9 +82,7 @@ def _from_object(value: Any, name: str) -> NDArray[Any]:
 
 
 def _holds_bool(values: list[Any] | tuple[Any, ...]) -> bool:
-    return any(
-        isinstance(v, (bool, np.bool)) or (isinstance(v, (list, tuple)) and _holds_bool(v)) for v in values
-    )
+    return any(isinstance(v, (bool, np.bool)) or (isinstance(v, (list, tuple)) and _holds_bool(v)) for v in values)
 
 
 def _is_one_hot(array: NDArray[Any]) -> bool:
@@ -96,9 +94,7 @@ def index_error(indices: Indices, num_rows: int) -> IndexError:
     flat = indices.ravel()
     first = int(np.argmax((flat < 0) | (flat >= num_rows)))
     lo, hi = int(flat.min()), int(flat.max())
-    text = (
-        f"Embedding indices must be in [0, {num_rows}), but got values in [{lo}, {hi}] (first at position {first})."
-    )
+    text = f"Embedding indices must be in [0, {num_rows}), but got values in [{lo}, {hi}] (first at position {first})."
     if lo < 0:
         text += " Note that unseen categories encoded as -1 must be mapped to a dedicated index instead."
     return IndexError(text)
@@ -121,17 +117,18 @@ def index_blocks(indices: Indices) -> Iterator[Indices]:
     """Checked indices of any integer dtype, strides and byte order, in C order: int64 blocks of at most `BLOCK`."""
     if indices.size == 0:
         return
+    flags: Any = [["readonly", "contig"]]  # contig: full buffers, also where only the strides are odd
     with np.nditer(
         indices,
         flags=["external_loop", "buffered"],
-        op_flags=[["readonly", "contig", "aligned", "nbo"]],
+        op_flags=flags,
         op_dtypes=[np.int64],
         order="C",
         casting="same_kind",
         buffersize=BLOCK,
     ) as blocks:
         for block in blocks:
-            yield block  # type: ignore[misc]
+            yield np.array(block)  # writeable, like the caller's arrays: one kernel to compile, not two
 
 
 def all_indices(indices: Indices, num_rows: int) -> Indices:
@@ -210,7 +207,7 @@ def require_disjoint(written: Mapping[str, NDArray[Any]], read: Mapping[str, NDA
 
 def _overlap(a: NDArray[Any], b: NDArray[Any]) -> bool:
     try:
-        return np.shares_memory(a, b, max_work=10_000)
+        return np.shares_memory(a, b, max_work=10_000)  # type: ignore[arg-type]  # the stub knows two values alone
     except np.exceptions.TooHardError:
         return True
 

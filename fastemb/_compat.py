@@ -33,5 +33,5 @@ def as_dtype(dtype: DTypeLike) -> np.dtype[Any]:
         if ml_dtypes is None:
             msg = "dtype 'bfloat16' needs the package ml_dtypes: pip install ml_dtypes"
             raise ImportError(msg)
-        return np.dtype(ml_dtypes.bfloat16)
+        dtype = ml_dtypes.bfloat16
     return np.dtype(dtype)

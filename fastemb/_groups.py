@@ -42,10 +42,10 @@ class Groups(NamedTuple):
 def gradient_blocks(
     grad: NDArray[Any], groups: Groups, kernels: ModuleType, dtype: np.dtype[Any], scale_grad_by_freq: bool
 ) -> Iterator[tuple[Block, bool]]:
-    """What a kernel is called with to apply `grad` (\\*indices.shape, D): one block if it can read the array as it is.
+    """What a kernel is called with to apply a gradient ``(*indices.shape, D)``: one block if it can read it as it is.
 
-    Otherwise blocks of whole runs, cast to the accumulation dtype, at most `BLOCK` gradient rows at a time; a longer run
-    is summed first, cut where a kernel cuts it. The bits are those of the array cast as a whole.
+    Otherwise blocks of whole runs, cast to the accumulation dtype, at most `BLOCK` gradient rows at a time; a longer
+    run is summed first, cut where a kernel cuts it. The bits are those of the array cast as a whole.
     """
     flat = kernel_gradient(grad) if kernels is cpu() else None
     if flat is not None:

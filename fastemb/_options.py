@@ -32,7 +32,7 @@ def real(
     below: float | None = None,
     infinite: bool = False,
 ) -> float:
-    """A float within limits; TypeError for what is not a number, ValueError outside, NaN and (unless `infinite`) inf."""
+    """A float within limits; TypeError for what is not a number, ValueError outside, for NaN, and for unasked inf."""
     if isinstance(value, (str, bytes)) or not isinstance(value, SupportsFloat):
         msg = f"{name} must be a real number, got {value!r}"
         raise TypeError(msg)

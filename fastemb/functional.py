@@ -13,7 +13,6 @@ from ._arrays import (
     as_indices,
     as_out,
     as_table,
-    accumulator,
     backend,
     check_indices,
     index_blocks,
@@ -240,7 +239,7 @@ def embedding_grad(
 
     Notes
     -----
-    Allocates (U, D) for U distinct rows and O(L) integers, never (N, D). Order and bits of the sums as in `scatter_add`.
+    Allocates (U, D) for U distinct rows and O(L) integers, never (N, D). Order of the sums as in `scatter_add`.
     torch's ``sparse=True`` gradient keeps duplicates apart until the optimizer sums them, and refuses
     `scale_grad_by_freq`.
 

@@ -159,9 +159,7 @@ class Optimizer(abc.ABC):
     def _hyper(self, lr: float, t: int) -> tuple[float, ...]:
         """The numbers of step t, as the kernel takes them."""
 
-    def update(
-        self, weight: NDArray[Any], state: State, row_grad: RowGrad, *, lr: SupportsFloat | None = None
-    ) -> None:
+    def update(self, weight: NDArray[Any], state: State, row_grad: RowGrad, *, lr: SupportsFloat | None = None) -> None:
         """Apply a gradient of the touched rows to a table, in place.
 
         Parameters

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _options
-from ._arrays import accumulator, is_gradient_dtype
+from ._arrays import is_gradient_dtype
 
 
 class RowGrad:

@@ -12,8 +12,8 @@ The contract, for every kernel and every backend:
 - ``name_range(..., start, stop)`` works on a part of the positions in the caller's thread; under ``cpu`` it is a nogil
   function to call from your own ``@njit`` code. ``name(...)`` is the driver that splits the range over threads.
 - Every index is checked before anything is written; offsets into tables are 64-bit.
-- Indices are one-dimensional int32 or int64 arrays. Shapes, dtypes and aliasing are the caller's to check: the functions
-  of the ``fastemb`` package do that.
+- Indices are one-dimensional int32 or int64 arrays. Shapes, dtypes and aliasing are the caller's to check: the
+  functions of the ``fastemb`` package do that.
 - Duplicates are handled by grouping (``group``): distinct rows, where each one's run of positions starts, and the
   positions in a stable order. A run's sum follows the positions and is cut every `SUM_BLOCK` of them: the partial sums
   are added in order. So the bits depend on the data alone, never on the number of threads.

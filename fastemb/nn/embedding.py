@@ -251,9 +251,7 @@ class Embedding:
         indices = as_indices(ids)
         values = as_gradient(dy, (*indices.shape, self.embedding_dim), self.weight.dtype, "dy")
         dtype = accumulator(self.weight.dtype)
-        grad = row_gradient(
-            indices, values, self.num_embeddings, dtype, self.padding_idx, self.scale_grad_by_freq
-        )
+        grad = row_gradient(indices, values, self.num_embeddings, dtype, self.padding_idx, self.scale_grad_by_freq)
         self.grad = grad if self.grad is None else self.grad + grad
 
     def step(self, *, lr: SupportsFloat | None = None) -> None:

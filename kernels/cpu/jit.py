@@ -19,7 +19,7 @@ CACHE_SWITCH = "FASTEMB_CACHE"
 """Set this environment variable to 0 to compile in every process and write no file."""
 
 
-def cache_wanted():
+def cache_wanted() -> bool:
     """Whether compiled kernels may be kept on disk."""
     return os.environ.get(CACHE_SWITCH, "1").strip().lower() not in {"0", "off", "false", "no"}
 
@@ -44,7 +44,7 @@ def _warn_once(reason):
     )
 
 
-class _KernelCache(FunctionCache):
+class _KernelCache(FunctionCache):  # type: ignore[misc]  # Numba has no types
     """Numba's function cache, keyed so that kernels made by a factory hit it, and silent about a disk that fails."""
 
     def _index_key(self, sig, codegen):
@@ -95,7 +95,7 @@ def jit(*, fastmath, parallel=False):
     return decorate
 
 
-def cache_folder():
+def cache_folder() -> str | None:
     """Where compiled kernels are kept, or None when they are not."""
     from .check import first_bad
 

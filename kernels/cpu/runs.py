@@ -1,7 +1,7 @@
 """The pass over runs of duplicates that every gradient operation is: sum a run's gradient rows, then apply a row rule.
 
-A rule is a small jitted function ``rule(weight, state, row, total, hyper)`` that changes one row of the table and of its
-state, given the sum of the row's gradients. `row_pass` closes over one and makes the range form and the driver.
+A rule is a small jitted function ``rule(weight, state, row, total, hyper)`` that changes one row of the table and of
+its state, given the sum of the row's gradients. `row_pass` closes over one and makes the range form and the driver.
 """
 
 import numba
@@ -77,9 +77,7 @@ def row_pass(rule):
     @jit(fastmath=EXACT, parallel=True)
     def parallel_form(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, bounds):
         for c in numba.prange(bounds.size - 1):
-            do_runs(
-                weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, bounds[c], bounds[c + 1]
-            )
+            do_runs(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, bounds[c], bounds[c + 1])
 
     def driver(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq):
         count = rows.size

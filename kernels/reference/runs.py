@@ -1,4 +1,6 @@
-"""The pass over runs of duplicates that every gradient operation is: sum a run's gradient rows, then apply a row rule."""
+"""The pass over runs of duplicates that every gradient operation is: sum a run's gradients, then apply a row rule."""
+
+from typing import Any
 
 import numpy as np
 
@@ -6,13 +8,13 @@ from .. import SUM_BLOCK
 from .check import first_bad
 
 
-def accumulator(dtype):
+def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype that sums and optimizer state have for a table: float32 for half-width ones, else its own."""
     return np.dtype(np.float32) if dtype.itemsize < 4 else dtype
 
 
 def sum_runs(grad, starts, positions, scale_grad_by_freq, start, stop, dtype):
-    """``total[u] = sum over k in run u of grad[positions[k]]``, cut every SUM_BLOCK positions of the run: (U, D) `dtype`."""
+    """``total[u] = sum over k in run u of grad[positions[k]]``, cut every SUM_BLOCK positions: (U, D) of `dtype`."""
     lengths = np.diff(starts[start : stop + 1])
     run = np.repeat(np.arange(stop - start), lengths)
     place = np.arange(run.size) - np.repeat(starts[start:stop] - starts[start], lengths)

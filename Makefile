@@ -1,0 +1,31 @@
+# Every target sets up what it needs in .venv; a second call does not do it again.
+PYTHON ?= python3
+VENV   := .venv
+RUN    := $(VENV)/bin/python
+READY  := $(VENV)/.ready
+
+.PHONY: venv bench test lint clean
+
+venv: $(READY)
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit("fastemb needs Python 3.11 or newer, $(PYTHON) is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
+	$(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+# OpenBLAS picks its kernels by CPU unless told otherwise; a baseline has to run on the ones it would pick.
+bench: $(READY)
+	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(RUN) -m benches
+
+test: $(READY)
+	$(RUN) -m pytest
+
+lint: $(READY)
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+	$(RUN) -m numpydoc.hooks.validate_docstrings $$(git ls-files 'fastemb/*.py')
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
