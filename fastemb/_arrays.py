@@ -15,7 +15,7 @@ from .kernels.reference.runs import accumulator as accumulator
 Indices = NDArray[Any]
 Table = NDArray[Any]
 
-BLOCK = 1 << 14
+BLOCK = 1 << 12
 """Indices widened, or gradient rows cast, at a time."""
 
 _KERNEL_INDICES = (np.dtype(np.int64), np.dtype(np.int32))
@@ -67,7 +67,7 @@ def as_indices(indices: ArrayLike) -> Indices:
         if integers.size and all(isinstance(i, int) and not isinstance(i, bool) for i in integers.flat):
             return integers
     msg = f"indices must be integers, got {array.dtype}"
-    if array.dtype.kind in "fb" and array.ndim >= 1 and _is_one_hot(array):
+    if array.dtype.kind in "fb" and array.ndim >= 2 and _is_one_hot(array):
         msg += ": this looks like a one-hot array; pass the integer ids, for example indices.argmax(axis=-1)"
     raise TypeError(msg)
 
@@ -172,7 +172,7 @@ def _require_writeable_rows(weight: Table, name: str) -> None:
         raise ValueError(msg)
     rows, width = weight.shape
     between, within = weight.strides
-    if (width > 1 and within != weight.itemsize) or (rows > 1 and abs(between) < width * weight.itemsize):
+    if weight.size and ((width > 1 and within != weight.itemsize) or (rows > 1 and abs(between) < width * weight.itemsize)):
         msg = f"{name} must have C-contiguous rows to be written in place, got strides {weight.strides}"
         raise ValueError(msg)
 

@@ -273,10 +273,11 @@ class Optimizer(abc.ABC):
             raise TypeError(msg)
         arrays = {}
         for name, array in state.arrays().items():
-            arrays[name] = as_table(array, f"state.{name}", write=True)
+            name = f"state.{name}"
+            arrays[name] = as_table(array, name, write=True)
             if array.shape != table.shape or array.dtype != accumulator(table.dtype):
                 msg = (
-                    f"state.{name} must have shape {table.shape} and dtype {accumulator(table.dtype)}, "
+                    f"{name} must have shape {table.shape} and dtype {accumulator(table.dtype)}, "
                     f"got {array.shape} and {array.dtype}"
                 )
                 raise ValueError(msg)

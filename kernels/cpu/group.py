@@ -164,6 +164,23 @@ def _group_unpacked(rows, starts, positions, count, indices, padding_idx, start,
 
 
 @jit(fastmath=EXACT)
+def _group_checked(rows, starts, positions, count, indices, num_rows, padding_idx, start, stop, scratch):
+    size = stop - start
+    shift = _bits(size)
+    key_bits = _bits(num_rows)
+    if shift + key_bits > WORD:
+        _group_unpacked(rows, starts, positions, count, indices, padding_idx, start, stop)
+        return
+    keys = scratch[0]
+    _load(keys, indices, num_rows, padding_idx, shift, start, stop, start)
+    if size <= INSERTION_BELOW:
+        _insertion_sort(keys)
+    else:
+        keys = _radix_sort(keys, scratch[1], shift, key_bits)
+    _cut_runs(rows, starts, positions, count, keys, num_rows, shift, start)
+
+
+@jit(fastmath=EXACT)
 def group_range(rows, starts, positions, count, indices, num_rows, padding_idx, start, stop):
     """Group ``indices[start:stop]`` by value, n = stop - start.
 
@@ -202,19 +219,8 @@ def group_range(rows, starts, positions, count, indices, num_rows, padding_idx, 
     bad = first_bad(indices, num_rows, start, stop)
     if bad >= 0:
         return bad
-    size = stop - start
-    shift = _bits(size)
-    key_bits = _bits(num_rows)
-    if shift + key_bits > WORD:
-        _group_unpacked(rows, starts, positions, count, indices, padding_idx, start, stop)
-        return -1
-    keys = np.empty(size, np.uint64)
-    _load(keys, indices, num_rows, padding_idx, shift, start, stop, start)
-    if size <= INSERTION_BELOW:
-        _insertion_sort(keys)
-    else:
-        keys = _radix_sort(keys, np.empty(size, np.uint64), shift, key_bits)
-    _cut_runs(rows, starts, positions, count, keys, num_rows, shift, start)
+    scratch = np.empty((2, stop - start), np.uint64)
+    _group_checked(rows, starts, positions, count, indices, num_rows, padding_idx, start, stop, scratch)
     return -1
 
 
@@ -224,16 +230,17 @@ def group(rows, starts, positions, count, indices, num_rows, padding_idx):
     Parameters and result as `group_range`, with n = L.
     """
     size = indices.size
+    bad = first_bad(indices, num_rows, 0, size)
+    if bad >= 0:
+        return bad
+    scratch = np.empty((2, size), np.uint64)
     parts = threads.chunks(size * 2)  # a sort in cache: pays from some 200,000 indices
     shift, key_bits = size.bit_length(), int(num_rows).bit_length()
     if parts == 1 or shift + key_bits > WORD:
-        return group_range(rows, starts, positions, count, indices, num_rows, padding_idx, 0, size)
-    bad = first_bad(indices, num_rows, 0, size)
-    if bad < 0:
-        keys, spare = np.empty(size, np.uint64), np.empty(size, np.uint64)
+        _group_checked(rows, starts, positions, count, indices, num_rows, padding_idx, 0, size, scratch)
+    else:
+        bounds = threads.split(size, parts)
         with threads.region():
-            keys = _radix_sort_parallel(
-                keys, spare, indices, num_rows, padding_idx, shift, key_bits, threads.split(size, parts)
-            )
+            keys = _radix_sort_parallel(*scratch, indices, num_rows, padding_idx, shift, key_bits, bounds)
         _cut_runs(rows, starts, positions, count, keys, num_rows, shift, 0)
-    return bad
+    return -1

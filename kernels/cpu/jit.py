@@ -1,5 +1,6 @@
 """The one place that calls Numba's njit: its flags, and a compile cache that cannot break a program."""
 
+import contextlib
 import functools
 import hashlib
 import os
@@ -34,8 +35,14 @@ def _sources_digest():
     return digest.hexdigest()
 
 
-@functools.cache
+_warned = False
+
+
 def _warn_once(reason):
+    global _warned
+    if _warned:
+        return
+    _warned = True
     warnings.warn(
         f"fastemb cannot keep compiled kernels on disk ({reason}): each process compiles them again. "
         f"Set NUMBA_CACHE_DIR to a writable folder, or {CACHE_SWITCH}=0 to say that this is meant.",
@@ -56,8 +63,9 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]  # Numba has no types
     def load_overload(self, sig, target_context):
         try:
             return super().load_overload(sig, target_context)
-        except (OSError, EOFError, ValueError) as error:
-            _warn_once(error)
+        except Exception:  # noqa: BLE001  a damaged pickle raises anything: forget the index and compile
+            with contextlib.suppress(OSError):
+                self.flush()
             return None
 
     def save_overload(self, sig, data):

@@ -46,7 +46,7 @@ def chunks(nbytes):
 
 def split(total, parts):
     """Boundaries that cut ``range(total)`` into `parts` nearly equal ranges: (parts + 1,) int64."""
-    return np.arange(parts + 1, dtype=np.int64) * total // parts
+    return np.array([total * part // parts for part in range(parts + 1)], np.int64)
 
 
 @contextlib.contextmanager

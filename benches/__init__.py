@@ -1,0 +1,1 @@
+"""Benchmarks of fastemb: index streams, workloads, and the programs that time them."""

@@ -1,0 +1,58 @@
+"""The three index streams of every benchmark: seeded, so that two runs look up the same rows."""
+
+import collections
+import functools
+import re
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+
+EXPONENT = 1.05
+"""Of the bounded power law."""
+
+SKIPPED = {"site-packages", "dist-packages"}
+"""Folders in the standard library's that are not of it."""
+
+
+def uniform(num_rows, length, seed=0):
+    """Every row as likely as any other: (length,) int64."""
+    return np.random.default_rng(seed).integers(0, num_rows, length)
+
+
+def zipf(num_rows, length, seed=0):
+    """Row of rank x with probability ~ x**-1.05, x in [1, N), ranks permuted over the rows: (length,) int64.
+
+    Drawn by inverting the distribution of the bounded power law: ``x = (u * (N**(1-a) - 1) + 1)**(1/(1-a))``.
+    """
+    rng = np.random.default_rng(seed)
+    power = 1 - EXPONENT
+    ranks = (rng.random(length) * (float(num_rows) ** power - 1) + 1) ** (1 / power)
+    return rng.permutation(num_rows)[np.minimum(ranks.astype(np.int64) - 1, num_rows - 1)]
+
+
+def text(num_rows, length, seed=0):
+    """Words in a row of the running Python's standard library sources: (length,) int64.
+
+    The ``num_rows - 1`` most frequent words have ids 0, 1, ... by frequency; every other word is the unknown id
+    ``num_rows - 1``. The passage starts at a seeded place and wraps at the end.
+    """
+    ranks = _word_ranks()
+    start = np.random.default_rng(seed).integers(0, ranks.size)
+    passage = np.take(ranks, np.arange(start, start + length), mode="wrap")
+    return np.minimum(passage, num_rows - 1)
+
+
+@functools.cache
+def _word_ranks():
+    words = []
+    library = Path(sysconfig.get_path("stdlib"))
+    for path in sorted(library.rglob("*.py")):
+        if SKIPPED.isdisjoint(path.parts):
+            words += re.findall(r"[^\W\d]\w*", path.read_text(encoding="utf-8", errors="replace"))
+    by_frequency = sorted(collections.Counter(words).items(), key=lambda item: (-item[1], item[0]))
+    rank = {word: r for r, (word, _) in enumerate(by_frequency)}
+    return np.fromiter((rank[word] for word in words), np.int64, len(words))
+
+
+STREAMS = {"text": text, "uniform": uniform, "zipf": zipf}

@@ -1,0 +1,86 @@
+"""Grouping of duplicate indices."""
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+from strategies import BACKENDS, THREADS, grouped, in_parallel, unchanged
+
+from fastemb.kernels import cpu, reference
+from fastemb.kernels.cpu.group import INSERTION_BELOW, NARROW_BELOW
+
+
+def expected_groups(indices, padding_idx=-1):
+    """By a dictionary: the definition itself."""
+    runs = {}
+    for k, row in enumerate(indices.tolist()):
+        if row != padding_idx:
+            runs.setdefault(row, []).append(k)
+    rows = sorted(runs)
+    return rows, np.cumsum([0] + [len(runs[r]) for r in rows]).tolist(), [k for r in rows for k in runs[r]]
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@given(
+    num_rows=st.integers(1, 300),
+    length=st.integers(0, 200),
+    dtype=st.sampled_from([np.int32, np.int64]),
+    padding=st.integers(-1, 5),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_is_the_definition(name, num_rows, length, dtype, padding, seed):
+    indices = np.random.default_rng(seed).integers(0, num_rows, length).astype(dtype)
+    with unchanged(indices):
+        rows, starts, positions = grouped(indices, num_rows, padding, BACKENDS[name])
+    assert (rows.tolist(), starts.tolist(), positions.tolist()) == expected_groups(indices, padding)
+
+
+@pytest.mark.parametrize("count", THREADS)
+@pytest.mark.parametrize("length", [1, INSERTION_BELOW, INSERTION_BELOW + 1, NARROW_BELOW - 1, NARROW_BELOW, 30_011])
+@pytest.mark.parametrize("num_rows", [1, 2, 255, 256, 257, 2**11, 2**22 + 1, 2**31 - 1])
+def test_every_size_and_number_of_threads_gives_the_same(rng, count, length, num_rows):
+    indices = rng.integers(0, num_rows, length).astype(np.int32)
+    indices[rng.integers(0, length, length // 3)] = num_rows - 1
+    with in_parallel(count):
+        result = grouped(indices, num_rows, num_rows // 2, cpu)
+    for ours, wanted in zip(result, grouped(indices, num_rows, num_rows // 2, reference), strict=True):
+        assert np.array_equal(ours, wanted)
+
+
+@pytest.mark.parametrize("num_rows", [2**31 + 7, 2**53 + 1, 2**62, 2**63 - 1])
+@pytest.mark.parametrize("padding", [-1, 2**31])
+@pytest.mark.parametrize("count", [1, 3])
+def test_tables_of_more_rows_than_fit_into_a_word_with_the_positions(rng, num_rows, padding, count):
+    indices = rng.integers(0, num_rows, 500)
+    indices[::3] = indices[7]
+    indices[[5, 50]] = 2**31, num_rows - 1
+    with in_parallel(count):
+        rows, starts, positions = grouped(indices, num_rows, padding, cpu)
+    assert (rows.tolist(), starts.tolist(), positions.tolist()) == expected_groups(indices, padding)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_bad_index_writes_nothing(name, count):
+    indices = np.arange(1000)
+    indices[[400, 600]] = -1, 1000
+    outputs = [np.full(1001, -7) for _ in range(3)] + [np.full(1, -7)]
+    with in_parallel(count), unchanged(*outputs):
+        assert BACKENDS[name].group(*outputs, indices, 1000, -1) == 400
+        assert BACKENDS[name].group_range(*outputs, indices, 1000, -1, 500, 1000) == 600
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_range_form_groups_its_part_with_positions_of_the_whole(name):
+    indices = np.array([9, 4, 2, 4, 2, 2, 9])
+    rows, positions, starts, count = np.full(4, -7), np.full(4, -7), np.full(5, -7), np.full(1, -7)
+    assert BACKENDS[name].group_range(rows, starts, positions, count, indices, 10, -1, 2, 6) == -1
+    assert (rows.tolist(), count.tolist()) == ([2, 4, -7, -7], [2])
+    assert (starts.tolist(), positions.tolist()) == ([0, 3, 4, -7, -7], [2, 4, 5, 3])
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_nothing_to_group(name):
+    for indices in (np.empty(0, np.int64), np.full(60, 3)):
+        rows, starts, positions = grouped(indices, 4, 3, BACKENDS[name])
+        assert (rows.size, starts.tolist(), positions.size) == (0, [0], 0)

@@ -1,0 +1,120 @@
+"""The compile cache: found again by another process, and never a reason to fail."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fastemb
+
+WORK = """
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    import numpy as np, fastemb
+    from fastemb.kernels import cpu
+    from fastemb.kernels.cpu import jit
+    table, state = np.ones((4, 3)), (np.ones((4, 3)), np.ones((4, 3)))
+    cpu.adam(table, state, np.ones((2, 3)), np.array([1]), np.array([0, 2]), np.arange(2), (1.0, 1.0, 1.0, 1.0, 0.0), False)
+    assert table.tolist() == [[1, 1, 1], [0, 0, 0], [1, 1, 1], [1, 1, 1]], table  # m = 2, v = 4
+    assert fastemb.gather(table, [3]).tolist() == [[1, 1, 1]]
+hits = sum(sum(k.stats.cache_hits.values()) for k in (cpu.gather_range, cpu.adam_range))
+print(fastemb.__file__, jit.cache_folder(), hits, len(caught), sep="\\n")
+for warning in caught:
+    print(warning.category.__name__, warning.message)
+"""
+
+
+def run(code, folder, **environment):
+    """Lines that a process prints, with `folder` first on its path; variables set to None are unset."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA_CACHE", "FASTEMB", "XDG"))}
+    settings = {**kept, "PYTHONPATH": str(folder), **environment}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={k: v for k, v in settings.items() if v is not None},
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.fixture
+def copied(tmp_path):
+    """A folder with a copy of the installed package, without its caches."""
+    target = tmp_path / "site"
+    shutil.copytree(Path(fastemb.__file__).parent, target / "fastemb", ignore=shutil.ignore_patterns("__pycache__"))
+    return target
+
+
+def forbid_caches(folder):
+    """Where a folder of compiled kernels would go, put a file: not even root can write there."""
+    for package in [folder / "fastemb", *(p.parent for p in folder.rglob("__init__.py"))]:
+        shutil.rmtree(package / "__pycache__", ignore_errors=True)
+        (package / "__pycache__").write_text("")
+    return {"HOME": None, "XDG_CACHE_HOME": "/dev/null/none", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def test_another_process_finds_the_kernels(copied):
+    file, folder, hits, warned, *_ = run(WORK, copied)
+    assert Path(file).parent == copied / "fastemb"
+    assert (hits, warned) == ("0", "0")
+    assert list(Path(folder).glob("*.nbc"))
+    assert run(WORK, copied)[2:] == ["2", "0"]
+
+
+def test_a_change_in_any_kernel_file_makes_all_stale(copied):
+    run(WORK, copied)
+    source = copied / "fastemb/kernels/cpu/check.py"
+    source.write_text(source.read_text() + "\n# changed\n")
+    assert run(WORK, copied)[2] == "0"
+    assert run(WORK, copied)[2] == "2"
+
+
+def test_no_folder_can_be_written(copied):
+    _, folder, hits, warned, text = run(WORK, copied, **forbid_caches(copied))
+    assert (folder, hits, warned) == ("None", "0", "1")
+    assert text.startswith("RuntimeWarning fastemb cannot keep compiled kernels on disk (")
+    assert "Set NUMBA_CACHE_DIR to a writable folder, or FASTEMB_CACHE=0" in text
+
+
+def test_a_folder_that_is_gone_at_the_first_call(copied, tmp_path):
+    cache = tmp_path / "cache"
+    code = WORK.replace(
+        "    table, state =",
+        f"    import shutil, pathlib, fastemb.kernels.cpu; cache = pathlib.Path({str(cache)!r})\n"
+        "    shutil.rmtree(cache); cache.write_text('')\n    table, state =",
+    )
+    *_, warned, text = run(code, copied, NUMBA_CACHE_DIR=str(cache))
+    assert warned == "1"
+    assert text.startswith("RuntimeWarning fastemb cannot keep compiled kernels on disk (")
+
+
+def test_a_damaged_cache_is_compiled_again(copied, tmp_path):
+    cache = tmp_path / "cache"
+    run(WORK, copied, NUMBA_CACHE_DIR=str(cache))
+    for file in cache.rglob("*.nb[ci]"):
+        file.write_bytes(file.read_bytes()[:40])
+    assert run(WORK, copied, NUMBA_CACHE_DIR=str(cache))[2] == "0"
+    assert run(WORK, copied, NUMBA_CACHE_DIR=str(cache))[2:] == ["2", "0"]
+
+
+@pytest.mark.parametrize("value", ["0", "off", "FALSE"])
+def test_the_switch(copied, value):
+    assert run(WORK, copied, FASTEMB_CACHE=value)[1:] == ["None", "0", "0"]
+    assert not list(copied.rglob("*.nb[ci]"))
+
+
+def test_the_switch_on(copied):
+    assert run(WORK, copied, FASTEMB_CACHE="1")[1] != "None"
+
+
+def test_kernels_run_as_plain_python(copied):
+    code = "import numpy as np, fastemb; print(fastemb.gather(np.ones((3, 2)), [2]).sum())"
+    assert run(code, copied, NUMBA_DISABLE_JIT="1") == ["2.0"]

@@ -1,0 +1,97 @@
+"""What operations allocate, as NumPy reports it to tracemalloc; kernels allocate rows alone."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import fastemb
+from fastemb._arrays import BLOCK
+
+ROWS, WIDTH, LENGTH = 200_000, 128, 20_000
+TABLE_BYTES = ROWS * WIDTH * 4
+GRADIENT_BYTES = LENGTH * WIDTH * 4
+INTEGERS = 8 * LENGTH
+"""One int64 for each index."""
+
+
+def peak(call):
+    """Bytes allocated at most during a call, beyond what there was; its result is freed first."""
+    call()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        call()
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.fixture(scope="module")
+def table():
+    return np.zeros((ROWS, WIDTH), np.float32)
+
+
+@pytest.fixture
+def ids(rng):
+    return rng.integers(0, ROWS, LENGTH)
+
+
+def test_lookup_allocates_its_output(table, ids):
+    assert GRADIENT_BYTES <= peak(lambda: fastemb.gather(table, ids)) < GRADIENT_BYTES + 10_000
+    out = np.empty((LENGTH, WIDTH), np.float32)
+    assert peak(lambda: fastemb.gather(table, ids, out=out)) < 10_000
+
+
+@pytest.mark.parametrize("convert", [lambda i: i.astype(np.uint32), lambda i: i.astype(">i8"), lambda i: i[::-1]])
+def test_lookup_does_not_copy_all_indices(table, rng, convert):
+    many = convert(rng.integers(0, ROWS, 400_000))
+    narrow = table[:, :1]
+    out = np.empty((many.size, 1), np.float32)
+    assert peak(lambda: fastemb.gather(narrow, many, out=out)) < many.size
+
+
+@pytest.mark.parametrize("layout", ["C", "F", "strided"])
+def test_lookup_does_not_copy_the_table(layout, ids):
+    table = np.zeros((ROWS, 8), np.float32, order="F" if layout == "F" else "C")
+    table = table[:, ::2] if layout == "strided" else table
+    assert peak(lambda: fastemb.gather(table, ids)) < LENGTH * 8 * 4 + 10_000
+
+
+@pytest.mark.parametrize("rule", [fastemb.optim.SGD(), fastemb.optim.Adam()], ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16], ids=str)
+@pytest.mark.parametrize("grad_dtype", [np.float32, np.float16, np.int8, ">f4"], ids=str)
+@pytest.mark.parametrize("hot", [False, True])
+def test_step_allocates_integers_alone(rng, rule, dtype, grad_dtype, hot):
+    table = np.zeros((100_000, 64), dtype)
+    state = rule.init(table)
+    length = 150_000
+    ids = np.full(length, 7) if hot else rng.integers(0, len(table), length)
+    grad = np.zeros((length, 64), grad_dtype)
+    # rows, starts, positions and two words of scratch; for what kernels cannot read, some blocks of gradient rows
+    plain = dtype != np.float16 and grad_dtype == np.float32
+    limit = 6 * 8 * length + 20_000 + (0 if plain else 10 * BLOCK * 64 * max(4, np.dtype(dtype).itemsize))
+    assert peak(lambda: rule.step(table, state, ids, grad)) < limit < length * 64 * max(4, np.dtype(dtype).itemsize)
+
+
+def test_gradient_of_a_lookup_is_not_of_the_size_of_the_table(ids):
+    grad = np.zeros((LENGTH, WIDTH), np.float32)
+    assert peak(lambda: fastemb.embedding_grad(ids, grad, ROWS)) < GRADIENT_BYTES + 8 * INTEGERS
+    assert GRADIENT_BYTES + 8 * INTEGERS < TABLE_BYTES / 5
+
+
+def test_layer_step_is_not_of_the_size_of_the_table(ids):
+    layer = fastemb.Embedding(ROWS, WIDTH, optimizer=fastemb.optim.Adam(), init="zeros")
+    dy = np.zeros((LENGTH, WIDTH), np.float32)
+
+    def train():
+        layer(ids)
+        layer.backward(ids, dy)
+        layer.step()
+
+    assert peak(train) < 2 * GRADIENT_BYTES + 8 * INTEGERS
+
+
+def test_scatter_add_allocates_integers_alone(table, ids):
+    updates = np.zeros((LENGTH, WIDTH), np.float32)
+    assert peak(lambda: fastemb.scatter_add(table, ids, updates)) < 6 * INTEGERS + 20_000

@@ -1,0 +1,292 @@
+"""Optimizers: the rules against dense float64 formulas, and what they share."""
+
+import copy
+import dataclasses
+import math
+import re
+
+import numpy as np
+import pytest
+from strategies import BFLOAT16, FLOATS, THREADS, in_parallel, same_bits, unchanged
+
+import fastemb
+from fastemb.optim import SGD, Adam
+
+
+def dense_sgd(opt, weight, state, grad, touched, t):
+    weight[touched] *= 1 - opt.lr * opt.weight_decay
+    weight[touched] -= opt.lr * grad[touched]
+
+
+def dense_adam(opt, weight, state, grad, touched, t):
+    """`torch.optim.SparseAdam`'s formula, rows of no gradient left alone."""
+    beta1, beta2 = opt.betas
+    m, v = state.setdefault("m", np.zeros_like(weight)), state.setdefault("v", np.zeros_like(weight))
+    weight[touched] *= 1 - opt.lr * opt.weight_decay
+    m[touched] += (1 - beta1) * (grad[touched] - m[touched])
+    v[touched] += (1 - beta2) * (grad[touched] ** 2 - v[touched])
+    scale = opt.lr * math.sqrt(1 - beta2**t) / (1 - beta1**t)
+    weight[touched] -= scale * m[touched] / (np.sqrt(v[touched]) + opt.eps)
+
+
+RULES = {
+    "SGD": (SGD(lr=0.05), dense_sgd),
+    "SGD decay": (SGD(lr=0.05, weight_decay=0.1), dense_sgd),
+    "Adam": (Adam(lr=0.02), dense_adam),
+    "Adam decay": (Adam(lr=0.02, betas=(0.8, 0.9), eps=1e-3, weight_decay=0.1), dense_adam),
+}
+rules = pytest.mark.parametrize("name", RULES)
+
+
+def batches(rng, count, rows=30, length=40, width=5):
+    for _ in range(count):
+        indices = rng.zipf(1.3, length) % rows
+        yield indices, rng.standard_normal((length, width))
+
+
+@rules
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_200_steps_of_the_formula(rng, name, dtype):
+    opt, formula = RULES[name]
+    weight = rng.standard_normal((30, 5)).astype(dtype)
+    dense, memory = weight.astype(np.float64), {}
+    state = opt.init(weight)
+    for t, (indices, grad) in enumerate(batches(rng, 200), start=1):
+        opt.step(weight, state, indices, grad.astype(dtype))
+        whole = np.zeros_like(dense)
+        np.add.at(whole, indices, grad)
+        formula(opt, dense, memory, whole, np.unique(indices), t)
+    assert state.step == 200
+    np.testing.assert_allclose(
+        weight, dense, **{np.float32: {"rtol": 2e-4, "atol": 2e-5}, np.float64: {"rtol": 1e-11}}[dtype]
+    )
+
+
+@rules
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("padding", [None, 1, -30])
+def test_step_is_gradient_and_update(rng, name, dtype, scale, padding):
+    opt, _ = RULES[name]
+    weight = rng.standard_normal((30, 5)).astype(dtype)
+    other, state, other_state = weight.copy(), opt.init(weight), opt.init(weight)
+    options = {"padding_idx": padding, "scale_grad_by_freq": scale}
+    for indices, grad in batches(rng, 3):
+        grad = grad.astype(np.float64 if dtype == np.float64 else np.float32)
+        with unchanged(indices, grad):
+            opt.step(weight, state, indices, grad, **options)
+        opt.update(other, other_state, fastemb.embedding_grad(indices, grad, 30, **options))
+    assert same_bits(weight.astype(np.float64), other.astype(np.float64))
+    assert state.step == other_state.step == 3
+    for a, b in zip(state.arrays().values(), other_state.arrays().values(), strict=True):
+        assert same_bits(a, b)
+
+
+@rules
+@pytest.mark.parametrize("dtype", [np.float16, BFLOAT16], ids=str)
+def test_half_width_weights_are_rounded_once_a_step(rng, name, dtype):
+    opt, _ = RULES[name]
+    weight = rng.standard_normal((30, 5)).astype(dtype)
+    wide, state = weight.astype(np.float32), opt.init(weight)
+    wide_state = opt.init(wide)
+    assert all(array.dtype == np.float32 for array in state.arrays().values())
+    indices, grad = next(batches(rng, 1))
+    opt.step(weight, state, indices, grad.astype(dtype))
+    opt.step(wide, wide_state, indices, grad.astype(dtype))
+    assert np.array_equal(weight, wide.astype(dtype))
+
+
+@rules
+@pytest.mark.parametrize("count", THREADS)
+def test_same_bits_for_any_number_of_threads(rng, name, count):
+    opt, _ = RULES[name]
+    weight = rng.standard_normal((30, 5), dtype=np.float32)
+    one, state, one_state = weight.copy(), opt.init(weight), opt.init(weight)
+    for indices, grad in batches(rng, 5, length=3000):
+        with in_parallel(1):
+            opt.step(one, one_state, indices, grad.astype(np.float32))
+        with in_parallel(count):
+            opt.step(weight, state, indices, grad.astype(np.float32))
+    assert same_bits(weight, one)
+
+
+@rules
+def test_an_empty_gradient_counts_as_a_step_and_changes_nothing(rng, name):
+    opt, _ = RULES[name]
+    weight = rng.standard_normal((5, 3))
+    state = opt.init(weight)
+    with unchanged(weight, *state.arrays().values()):
+        opt.step(weight, state, [], np.empty((0, 3)))
+        opt.step(weight, state, [[2, 2]], np.ones((1, 2, 3)), padding_idx=2)
+        opt.update(weight, state, fastemb.embedding_grad([2], np.ones((1, 3)), 5, padding_idx=2))
+    assert state.step == 3
+
+
+@rules
+def test_learning_rate_of_a_step(rng, name):
+    opt, _ = RULES[name]
+    weight = rng.standard_normal((30, 5))
+    other = weight.copy()
+    state, other_state = opt.init(weight), opt.init(other)
+    slow = dataclasses.replace(opt, lr=opt.lr / 8)
+    for indices, grad in batches(rng, 4):
+        opt.step(weight, state, indices, grad, lr=opt.lr / 8)
+        slow.step(other, other_state, indices, grad)
+        row_grad = fastemb.embedding_grad(indices, grad, 30)
+        opt.update(weight, state, row_grad, lr=opt.lr / 8)
+        slow.update(other, other_state, row_grad)
+    assert same_bits(weight, other)
+
+
+@rules
+def test_resuming_gives_the_same_bits(rng, name):
+    opt, _ = RULES[name]
+    weight = rng.standard_normal((30, 5), dtype=np.float32)
+    state = opt.init(weight)
+    steps = [(i, g.astype(np.float32)) for i, g in batches(rng, 10)]
+    for indices, grad in steps[:5]:
+        opt.step(weight, state, indices, grad)
+    resumed, saved = weight.copy(), copy.deepcopy(state.state_dict())
+    fresh = opt.init(resumed)
+    fresh.load_state_dict(saved)
+    for indices, grad in steps[5:]:
+        opt.step(weight, state, indices, grad)
+        opt.step(resumed, fresh, indices, grad)
+    assert same_bits(weight, resumed)
+    assert fresh.step == 10
+
+
+@rules
+def test_converges_on_a_quadratic(rng, name):
+    opt, _ = RULES[name]
+    opt = dataclasses.replace(opt, lr=0.05, weight_decay=0.0)
+    weight, goal = np.zeros((6, 3)), rng.standard_normal((6, 3))
+    state = opt.init(weight)
+    for t in range(800):
+        indices = rng.integers(0, 6, 4)
+        opt.step(weight, state, indices, weight[indices] - goal[indices], lr=opt.lr * (1 - t / 800))
+    np.testing.assert_allclose(weight, goal, atol=1e-3)
+
+
+@rules
+def test_nothing_changes_after_an_error(rng, name):
+    opt, _ = RULES[name]
+    weight = rng.standard_normal((5, 3))
+    state = opt.init(weight)
+    grad = np.ones((2, 3))
+    other = Adam() if isinstance(opt, SGD) else SGD()
+    with unchanged(weight, *state.arrays().values()):
+        for error, text, call in [
+            (IndexError, "in [0, 5)", lambda: opt.step(weight, state, [0, 5], grad)),
+            (
+                ValueError,
+                "padding_idx must be in [-5, 5), got 5",
+                lambda: opt.step(weight, state, [0, 1], grad, padding_idx=5),
+            ),
+            (
+                ValueError,
+                "grad must have shape (2, 3), got (2, 2)",
+                lambda: opt.step(weight, state, [0, 1], grad[:, :2]),
+            ),
+            (ValueError, "lr must be >= 0, got -1", lambda: opt.step(weight, state, [0, 1], grad, lr=-1)),
+            (ValueError, "lr must be finite, got inf", lambda: opt.step(weight, state, [0, 1], grad, lr=np.inf)),
+            (TypeError, "grad must be real", lambda: opt.step(weight, state, [0, 1], grad.astype(complex))),
+            (TypeError, "row_grad must be a RowGrad, got ndarray", lambda: opt.update(weight, state, weight)),
+            (
+                ValueError,
+                "row_grad must have the shape of weight, (5, 3), got (6, 3)",
+                lambda: opt.update(weight, state, fastemb.RowGrad([0], np.ones((1, 3)), 6)),
+            ),
+            (TypeError, "state must be a", lambda: opt.step(weight, other.init(weight), [0, 1], grad)),
+        ]:
+            with pytest.raises(error, match=re.escape(text)):
+                call()
+    assert state.step == 0
+
+
+def test_float64_gradients_do_not_fit_float32_tables():
+    weight = np.ones((3, 2), np.float32)
+    with pytest.raises(TypeError, match=r"convert it yourself: grad.astype\(np.float32\)"):
+        SGD().step(weight, SGD().init(weight), [0], np.ones((1, 2)))
+    with pytest.raises(TypeError, match="row_grad.values must be real numbers that cast safely to float32"):
+        SGD().update(weight, SGD().init(weight), fastemb.RowGrad([0], np.ones((1, 2)), 3))
+
+
+@pytest.mark.parametrize(
+    ("rule", "options", "text"),
+    [
+        (SGD, {"lr": -1}, "lr must be >= 0, got -1"),
+        (SGD, {"lr": math.nan}, "lr must be >= 0, got nan"),
+        (SGD, {"weight_decay": -0.1}, "weight_decay must be >= 0, got -0.1"),
+        (Adam, {"lr": math.inf}, "lr must be finite, got inf"),
+        (Adam, {"betas": (1.0, 0.9)}, "betas[0] must be < 1, got 1.0"),
+        (Adam, {"betas": (0.9, -0.1)}, "betas[1] must be >= 0, got -0.1"),
+        (Adam, {"betas": (0.9,)}, "betas must be two numbers, got (0.9,)"),
+        (Adam, {"eps": -1e-9}, "eps must be >= 0, got -1e-09"),
+        (Adam, {"weight_decay": math.nan}, "weight_decay must be >= 0, got nan"),
+    ],
+)
+def test_hyper_parameters_out_of_range(rule, options, text):
+    with pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
+        rule(**options)
+
+
+@pytest.mark.parametrize("rule", [SGD, Adam])
+def test_hyper_parameters_are_numbers_and_frozen(rule):
+    with pytest.raises(TypeError, match="^lr must be a real number, got '0.1'$"):
+        rule(lr="0.1")
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        rule().lr = 1.0
+    assert hash(rule(lr=0.5)) == hash(rule(lr=0.5))
+    assert rule(lr=np.float32(0.5)) == rule(lr=0.5)
+
+
+def test_defaults():
+    assert dataclasses.asdict(SGD()) == {"lr": 1e-2, "weight_decay": 0.0}
+    assert dataclasses.asdict(Adam()) == {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        (lambda s: s.pop("m"), "state must have the entries ['m', 'step', 'v'], got ['step', 'v']"),
+        (lambda s: s.update(x=1), "state must have the entries ['m', 'step', 'v'], got ['m', 'step', 'v', 'x']"),
+        (
+            lambda s: s.update(v=np.ones((2, 2))),
+            "state 'v' must have shape (3, 2) and dtype float64, got (2, 2) and float64",
+        ),
+        (
+            lambda s: s.update(m=np.ones((3, 2), "f4")),
+            "state 'm' must have shape (3, 2) and dtype float64, got (3, 2) and float32",
+        ),
+        (lambda s: s.update(step=-1), "step must be >= 0, got -1"),
+    ],
+)
+def test_states_that_do_not_fit(change, text):
+    state = Adam().init(np.ones((3, 2)))
+    saved = {"step": 4, "m": np.ones((3, 2)), "v": np.ones((3, 2))}
+    change(saved)
+    with unchanged(state.m, state.v), pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
+        state.load_state_dict(saved)
+    assert state.step == 0
+
+
+@pytest.mark.parametrize(
+    ("m", "error", "text"),
+    [
+        (np.zeros((3, 3)), ValueError, "state.m must have shape (3, 2) and dtype float64, got (3, 3) and float64"),
+        (
+            np.zeros((3, 2), "f4"),
+            ValueError,
+            "state.m must have shape (3, 2) and dtype float64, got (3, 2) and float32",
+        ),
+        (np.zeros((2, 3)).T, ValueError, "state.m must have C-contiguous rows"),
+        ([[0.0]], TypeError, "state.m must be a NumPy array, got list"),
+    ],
+)
+def test_states_of_another_table(m, error, text):
+    weight = np.ones((3, 2))
+    state = Adam().init(weight)
+    state.m = m
+    with unchanged(weight), pytest.raises(error, match=f"^{re.escape(text)}"):
+        Adam().step(weight, state, [0], np.ones((1, 2)))

@@ -1,0 +1,80 @@
+"""The kernels of the optimizers."""
+
+import numpy as np
+import pytest
+from strategies import BACKENDS, THREADS, grouped, in_parallel, same_bits, unchanged
+
+from fastemb.kernels import SUM_BLOCK, cpu, reference
+
+RULES = {
+    # name: (number of (N, D) states, hyper)
+    "sgd": (0, (0.1, 1 - 0.1 * 0.01)),
+    "adam": (2, (0.02, 1 - 0.1 * 0.01, 0.1, 0.001, 1e-8)),
+}
+
+
+def problem(rng, rule, dtype, rows=40, width=17):
+    """(weight, state, grad, rows, starts, positions, hyper): hot rows, repeated rows, untouched rows."""
+    states, hyper = RULES[rule]
+    indices = np.concatenate([np.full(2 * SUM_BLOCK + 9, 3), rng.integers(0, rows - 5, 500)])
+    weight = rng.standard_normal((rows, width)).astype(dtype)
+    state = tuple(np.abs(rng.standard_normal((rows, width))).astype(dtype) for _ in range(states))
+    grad = rng.standard_normal((indices.size, width)).astype(dtype)
+    return weight, state, grad, *grouped(indices, rows), hyper
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("count", THREADS)
+@pytest.mark.parametrize("scale", [False, True])
+def test_same_bits_as_the_reference_for_any_number_of_threads(rng, rule, dtype, count, scale):
+    weight, state, grad, rows, starts, positions, hyper = problem(rng, rule, dtype)
+    results = []
+    for kernels in (reference, cpu):
+        table, arrays = weight.copy(), tuple(array.copy() for array in state)
+        with in_parallel(count), unchanged(grad, rows, starts, positions):
+            assert getattr(kernels, rule)(table, arrays, grad, rows, starts, positions, hyper, scale) == -1
+        results.append((table, *arrays))
+    for ours, wanted in zip(*results, strict=True):
+        assert same_bits(ours, wanted)
+    untouched = np.setdiff1d(np.arange(len(weight)), rows)
+    assert untouched.size
+    for after, before in zip(results[1], (weight, *state), strict=True):
+        assert same_bits(after[untouched], before[untouched])
+        assert not np.array_equal(after, before)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_range_form_does_its_runs_alone(rng, rule, name):
+    weight, state, grad, rows, starts, positions, hyper = problem(rng, rule, "float64")
+    whole, part = ((weight.copy(), tuple(array.copy() for array in state)) for _ in range(2))
+    kernels = BACKENDS[name]
+    getattr(kernels, rule)(*whole, grad, rows, starts, positions, hyper, False)
+    run = getattr(kernels, f"{rule}_range")
+    assert run(*part, grad, rows, starts, positions, hyper, False, 2, 9) == -1
+    others = np.setdiff1d(np.arange(len(weight)), rows[2:9])
+    for after, all_done, before in zip((part[0], *part[1]), (whole[0], *whole[1]), (weight, *state), strict=True):
+        assert same_bits(after[rows[2:9]], all_done[rows[2:9]])
+        assert same_bits(after[others], before[others])
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_bad_row_changes_nothing(rng, rule, name, count):
+    weight, state, grad, rows, starts, positions, hyper = problem(rng, rule, "float64")
+    rows[4:] += 100
+    with in_parallel(count), unchanged(weight, *state):
+        run = getattr(BACKENDS[name], rule)
+        assert run(weight, state, grad, rows, starts, positions, hyper, False) == 4
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_nan_row_stays_the_only_one(rng, rule):
+    weight, state, grad, rows, starts, positions, hyper = problem(rng, rule, "float32")
+    grad[positions[starts[5]]] = np.nan
+    getattr(cpu, rule)(weight, state, grad, rows, starts, positions, hyper, False)
+    for array in (weight, *state):
+        assert np.isnan(array[rows[5]]).all()
+        assert not np.isnan(np.delete(array, rows[5], axis=0)).any()
