@@ -54,7 +54,7 @@ def as_indices(indices: ArrayLike) -> Indices:
 
     Python integers beyond 64 bits stay in an object array: they are out of range of every table.
     """
-    array = indices if isinstance(indices, np.ndarray) else _from_object(indices, "indices")
+    array = as_array(indices, "indices")
     if array.dtype.kind in "iu":
         if isinstance(indices, (list, tuple)) and _holds_bool(indices):
             msg = "indices must be integers, got a list that holds bool"
@@ -72,7 +72,13 @@ def as_indices(indices: ArrayLike) -> Indices:
     raise TypeError(msg)
 
 
-def _from_object(value: Any, name: str) -> NDArray[Any]:
+def as_array(value: Any, name: str) -> NDArray[Any]:
+    """A plain ndarray of the caller's array, tensor, number or nested list; no copy where it is an array."""
+    if isinstance(value, np.ma.MaskedArray):
+        msg = f"{name} must be a NumPy array without a mask, got MaskedArray"
+        raise TypeError(msg)
+    if isinstance(value, np.ndarray):
+        return value if type(value) is np.ndarray else value.view(np.ndarray)
     if hasattr(value, "__cuda_array_interface__"):
         msg = f"{name} are on a CUDA device, and this version has kernels for the CPU alone: copy them to the host"
         raise TypeError(msg)
@@ -145,18 +151,19 @@ def all_indices(indices: Indices, num_rows: int) -> Indices:
 
 def as_table(weight: Any, name: str = "weight", *, write: bool = False) -> Table:
     """A two-dimensional float array that kernels may read, or with `write` change in place."""
-    if not isinstance(weight, np.ndarray) or isinstance(weight, np.ma.MaskedArray):
+    if not isinstance(weight, np.ndarray):
         msg = f"{name} must be a NumPy array, got {type(weight).__name__}"
         raise TypeError(msg)
-    if not _is_float(weight.dtype):
-        msg = f"{name} must be float16, bfloat16, float32 or float64, got {weight.dtype}"
+    table = as_array(weight, name)
+    if not _is_float(table.dtype):
+        msg = f"{name} must be float16, bfloat16, float32 or float64, got {table.dtype}"
         raise TypeError(msg)
-    if weight.ndim != 2:
-        msg = f"{name} must be 2-D (N, D), got shape {weight.shape}"
+    if table.ndim != 2:
+        msg = f"{name} must be 2-D (N, D), got shape {table.shape}"
         raise ValueError(msg)
     if write:
-        _require_writeable_rows(weight, name)
-    return weight if type(weight) is np.ndarray else weight.view(np.ndarray)
+        _require_writeable_rows(table, name)
+    return table
 
 
 def _is_float(dtype: np.dtype[Any]) -> bool:
@@ -172,16 +179,19 @@ def _require_writeable_rows(weight: Table, name: str) -> None:
         raise ValueError(msg)
     rows, width = weight.shape
     between, within = weight.strides
-    if weight.size and ((width > 1 and within != weight.itemsize) or (rows > 1 and abs(between) < width * weight.itemsize)):
+    if weight.size and (
+        (width > 1 and within != weight.itemsize) or (rows > 1 and abs(between) < width * weight.itemsize)
+    ):
         msg = f"{name} must have C-contiguous rows to be written in place, got strides {weight.strides}"
         raise ValueError(msg)
 
 
 def as_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The caller's output array, if it is exactly what the operation would have made."""
+    """The caller's output array, plain, if it is exactly what the operation would have made."""
     if not isinstance(out, np.ndarray):
         msg = f"out must be a NumPy array, got {type(out).__name__}"
         raise TypeError(msg)
+    out = as_array(out, "out")
     if out.shape != shape:
         msg = f"out must have shape {shape}, got {out.shape}"
         raise ValueError(msg)
@@ -191,7 +201,8 @@ def as_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[An
     if not out.flags.c_contiguous or not out.flags.writeable:
         msg = "out must be C-contiguous and writeable"
         raise ValueError(msg)
-    return out
+    plain: NDArray[Any] = out
+    return plain
 
 
 def require_disjoint(written: Mapping[str, NDArray[Any]], read: Mapping[str, NDArray[Any]]) -> None:
@@ -220,7 +231,7 @@ def as_gradient(grad: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: s
 
     Python numbers have no dtype of their own and take the accumulation dtype.
     """
-    array = grad if isinstance(grad, np.ndarray) else _from_object(grad, name)
+    array = as_array(grad, name)
     wanted = accumulator(dtype)
     if not isinstance(grad, np.ndarray) and isinstance(grad, (list, tuple, int, float)) and array.dtype.kind in "iuf":
         array = array.astype(wanted)

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from . import _options
 from ._arrays import (
+    as_array,
     as_gradient,
     as_indices,
     as_out,
@@ -85,13 +86,13 @@ def gather(weight: NDArray[Any], indices: ArrayLike, *, out: NDArray[Any] | None
     if flat is not None:
         if kernels.gather(rows, table, flat) >= 0:
             raise index_error(ids, num_rows)
-        return result
+        return result if out is None else out
     check_indices(ids, num_rows)
     done = 0
     for block in index_blocks(ids):
         kernels.gather(rows[done : done + block.size], table, block)
         done += block.size
-    return result
+    return result if out is None else out
 
 
 def scatter_add(target: NDArray[Any], indices: ArrayLike, updates: ArrayLike) -> NDArray[Any]:
@@ -254,7 +255,7 @@ def embedding_grad(
     ids = as_indices(indices)
     num_rows = _options.integer("num_embeddings", num_embeddings, at_least=0)
     padding = _options.padding(padding_idx, num_rows)
-    array = np.asarray(grad)
+    array = as_array(grad, "grad")
     if array.ndim != ids.ndim + 1:
         msg = f"grad must have shape {(*ids.shape, 'D')}, got {array.shape}"
         raise ValueError(msg)

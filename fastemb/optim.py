@@ -137,8 +137,10 @@ class Optimizer(abc.ABC):
     _state: ClassVar[type[State]] = State
 
     def __post_init__(self) -> None:
-        """Check the fields that every rule has."""
-        _options.real("lr", self.lr)
+        """Check the hyper-parameters that are single numbers: finite and at least 0."""
+        for field in dataclasses.fields(self):
+            if field.type == "float":
+                _options.real(field.name, getattr(self, field.name))
 
     @abc.abstractmethod
     def init(self, weight: NDArray[Any]) -> State:
@@ -324,11 +326,6 @@ class SGD(Optimizer):
 
     _kernel: ClassVar[str] = "sgd"
 
-    def __post_init__(self) -> None:
-        """Check the hyper-parameters."""
-        super().__post_init__()
-        _options.real("weight_decay", self.weight_decay)
-
     def init(self, weight: NDArray[Any]) -> State:
         """Make the state for a table: a step count.
 
@@ -405,7 +402,7 @@ class Adam(Optimizer):
     _state: ClassVar[type[State]] = AdamState
 
     def __post_init__(self) -> None:
-        """Check the hyper-parameters."""
+        """Check the betas too."""
         super().__post_init__()
         if len(self.betas) != 2:
             msg = f"betas must be two numbers, got {self.betas!r}"
@@ -413,8 +410,6 @@ class Adam(Optimizer):
         object.__setattr__(self, "betas", tuple(self.betas))
         for i, beta in enumerate(self.betas):
             _options.real(f"betas[{i}]", beta, below=1.0)
-        _options.real("eps", self.eps)
-        _options.real("weight_decay", self.weight_decay)
 
     def init(self, weight: NDArray[Any]) -> AdamState:
         """Make the state for a table: zeros m and v.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _options
-from ._arrays import is_gradient_dtype
+from ._arrays import as_array, is_gradient_dtype
 
 
 class RowGrad:
@@ -63,13 +63,13 @@ class RowGrad:
     num_rows: int
 
     def __init__(self, rows: ArrayLike, values: ArrayLike, num_rows: SupportsIndex) -> None:
-        which = np.asarray(rows)
+        which = as_array(rows, "rows")
         if which.size == 0 and isinstance(rows, (list, tuple)):
             which = which.astype(np.int64)
         if which.dtype.kind not in "iu":
             msg = f"rows must be integers, got {which.dtype}"
             raise TypeError(msg)
-        what = np.asarray(values)
+        what = as_array(values, "values")
         if not is_gradient_dtype(what.dtype, np.dtype(np.float64)):
             msg = f"values must be real numbers that cast safely to float64, got {what.dtype}"
             raise TypeError(msg)
@@ -180,7 +180,8 @@ class RowGrad:
         rows = np.union1d(self.rows, other.rows)
         values = np.zeros((rows.size, self.shape[1]), np.result_type(self.values, other.values))
         values[np.searchsorted(rows, self.rows)] = self.values
-        values[np.searchsorted(rows, other.rows)] += other.values
+        with np.errstate(all="ignore"):
+            values[np.searchsorted(rows, other.rows)] += other.values
         return RowGrad.owning(rows, values, self.num_rows)
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:

@@ -1,6 +1,10 @@
 """Tables, indices and gradients of every kind that users have, and what tests do with them."""
 
 import contextlib
+import os
+import re
+import subprocess
+import sys
 
 import hypothesis.strategies as st
 import ml_dtypes
@@ -16,6 +20,35 @@ FLOATS = [np.dtype(np.float16), BFLOAT16, np.dtype(np.float32), np.dtype(np.floa
 INTEGERS = [np.dtype(f"{order}{kind}{size}") for order in "<>" for kind in "iu" for size in (1, 2, 4, 8)]
 THREADS = (1, 2, 3, 4, 8)
 WIDTHS = [0, 1, 2, 3, 5, 8, 17, 33, 64]
+
+
+NOTE = " Note that unseen categories encoded as -1 must be mapped to a dedicated index instead."
+
+
+def exactly(text):
+    """A pattern for ``pytest.raises(match=...)`` that is the whole of `text`."""
+    return rf"\A{re.escape(text)}\Z"
+
+
+def out_of_range(num_rows, lo, hi, first):
+    """The pattern of the error for indices outside ``[0, num_rows)``."""
+    text = f"Embedding indices must be in [0, {num_rows}), but got values in [{lo}, {hi}] (first at position {first})."
+    return exactly(text + (NOTE if lo < 0 else ""))
+
+
+def run_python(code, *, folder=None, **environment):
+    """What a process of its own prints when it runs `code`; variables set to None are unset."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-W", "ignore:.*fork:DeprecationWarning", "-c", code],
+        env={k: v for k, v in {**os.environ, **environment}.items() if v is not None},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def strided(array):

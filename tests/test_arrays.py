@@ -1,14 +1,14 @@
 """What indices, tables and gradients may be, and what is said of those that may not: the same for every operation."""
 
+import itertools
 import re
 
+import ml_dtypes
 import numpy as np
 import pytest
-from strategies import BFLOAT16, FLOATS, INTEGERS, big_endian, read_only, strided, unchanged
+from strategies import BFLOAT16, FLOATS, INTEGERS, NOTE, big_endian, read_only, strided, unchanged
 
 import fastemb
-
-NOTE = " Note that unseen categories encoded as -1 must be mapped to a dedicated index instead."
 
 
 def operations(dtype=np.float32, rows=5, width=2):
@@ -167,6 +167,69 @@ def test_dlpack_objects():
     assert table[1].tolist() == [3, 4]
 
 
+@pytest.mark.parametrize("kind", [np.matrix, np.recarray, np.memmap])
+def test_subclasses_of_arrays_are_taken_as_arrays(tmp_path, kind):
+    files = itertools.count()
+
+    def of(values, dtype=np.float64):
+        values = np.array(values, dtype)
+        if kind is not np.memmap:
+            return values.view(kind)
+        mapped = np.memmap(tmp_path / str(next(files)), dtype, "w+", shape=values.shape)
+        mapped[:] = values
+        return mapped
+
+    table, ids, grad = of([[1, 2], [3, 4], [5, 6]]), of([[2, 0]], int), of([[[1, 1], [2, 2]]])
+    out = of(np.zeros((1, 2, 2))) if kind is not np.matrix else np.zeros((1, 2, 2))
+    grad = grad if kind is not np.matrix else np.asarray(grad).reshape(1, 2, 2)
+    result = fastemb.gather(table, ids)
+    assert type(result) is np.ndarray
+    assert result.tolist() == [[[5, 6], [1, 2]]]
+    assert fastemb.gather(table, ids, out=out) is out
+    assert np.array_equal(out, result)
+    assert fastemb.scatter_add(table, ids, grad) is table
+    assert np.asarray(table).tolist() == [[3, 4], [3, 4], [6, 7]]
+    assert fastemb.embedding_grad(ids, grad, 3).rows.tolist() == [0, 2]
+    rule = fastemb.optim.SGD(lr=1.0)
+    rule.step(table, rule.init(table), ids, grad)
+    assert np.asarray(table).tolist() == [[1, 2], [3, 4], [5, 6]]
+
+
+def test_masked_arrays_are_refused_everywhere():
+    table, masked = np.ones((3, 2)), np.ma.array
+    with unchanged(table):
+        for call in (
+            lambda: fastemb.gather(table, masked([0], mask=[1])),
+            lambda: fastemb.gather(table, [0], out=masked(np.zeros((1, 2)))),
+            lambda: fastemb.scatter_add(table, [0], masked(np.ones((1, 2)), mask=True)),
+            lambda: fastemb.embedding_grad([0], masked(np.ones((1, 2)), mask=True), 3),
+            lambda: fastemb.RowGrad(masked([0]), np.ones((1, 2)), 3),
+            lambda: fastemb.RowGrad([0], masked(np.ones((1, 2))), 3),
+        ):
+            with pytest.raises(TypeError, match="must be a NumPy array without a mask, got MaskedArray"):
+                call()
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_nan_inf_and_overflow_make_no_warnings(dtype):
+    big = float(ml_dtypes.finfo(dtype).max)
+    with np.errstate(all="raise"):
+        for values in ([big, big], [np.inf, -np.inf], [np.nan, 1.0], [np.inf, 0.0]):
+            table = np.array([values, [1.0, 1.0]]).astype(dtype)
+            grad = np.array([values, values]).astype(dtype)
+            fastemb.gather(table, [0, 0])
+            fastemb.scatter_add(table, [0, 0], grad)
+            row_grad = fastemb.embedding_grad([0, 0], grad, 2)
+            total = row_grad + row_grad
+            total.norm()
+            total.clip_norm_(1.0)
+            for rule in (fastemb.optim.SGD(lr=1e3), fastemb.optim.Adam(eps=0.0)):
+                state = rule.init(table)
+                rule.step(table, state, [0, 0], grad)
+                rule.update(table, state, fastemb.embedding_grad([1], grad[:1], 2))
+            fastemb.renorm_(table, [0, 1], 1.0)
+
+
 def test_arrays_on_a_device_are_refused():
     class OnDevice:
         __cuda_array_interface__ = {"shape": (1,), "typestr": "<i8", "data": (0, False), "version": 3}
@@ -217,7 +280,7 @@ def test_tables_that_cannot_be_written(name, table, text):
         (np.ones((3, 2), bool), "must be float16, bfloat16, float32 or float64, got bool"),
         (np.ones((3, 2), complex), "must be float16, bfloat16, float32 or float64, got complex128"),
         (np.ones((3, 2), np.longdouble), "must be float16, bfloat16, float32 or float64, got longdouble"),
-        (np.ma.ones((3, 2)), "must be a NumPy array, got MaskedArray"),
+        (np.ma.ones((3, 2)), "must be a NumPy array without a mask, got MaskedArray"),
     ],
     ids=repr,
 )

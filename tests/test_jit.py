@@ -1,12 +1,10 @@
 """The compile cache: found again by another process, and never a reason to fail."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from strategies import run_python
 
 import fastemb
 
@@ -17,8 +15,9 @@ with warnings.catch_warnings(record=True) as caught:
     import numpy as np, fastemb
     from fastemb.kernels import cpu
     from fastemb.kernels.cpu import jit
+    runs = np.array([1]), np.array([0, 2]), np.arange(2)
     table, state = np.ones((4, 3)), (np.ones((4, 3)), np.ones((4, 3)))
-    cpu.adam(table, state, np.ones((2, 3)), np.array([1]), np.array([0, 2]), np.arange(2), (1.0, 1.0, 1.0, 1.0, 0.0), False)
+    cpu.adam(table, state, np.ones((2, 3)), *runs, (1.0, 1.0, 1.0, 1.0, 0.0), False)
     assert table.tolist() == [[1, 1, 1], [0, 0, 0], [1, 1, 1], [1, 1, 1]], table  # m = 2, v = 4
     assert fastemb.gather(table, [3]).tolist() == [[1, 1, 1]]
 hits = sum(sum(k.stats.cache_hits.values()) for k in (cpu.gather_range, cpu.adam_range))
@@ -29,20 +28,9 @@ for warning in caught:
 
 
 def run(code, folder, **environment):
-    """Lines that a process prints, with `folder` first on its path; variables set to None are unset."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("NUMBA_CACHE", "FASTEMB", "XDG"))}
-    settings = {**kept, "PYTHONPATH": str(folder), **environment}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={k: v for k, v in settings.items() if v is not None},
-        cwd="/",
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    """Lines printed by a process that imports the package from `folder`, with no cache set but by `environment`."""
+    unset = dict.fromkeys(("NUMBA_CACHE_DIR", "FASTEMB_CACHE", "XDG_CACHE_HOME"))
+    return run_python(code, folder="/", **{**unset, "PYTHONPATH": str(folder), **environment}).splitlines()
 
 
 @pytest.fixture

@@ -1,13 +1,12 @@
 """Threads: when kernels use them, callers at once, and children made by fork, under every threading layer."""
 
 import os
-import subprocess
-import sys
 import textwrap
 
 import numba
 import numpy as np
 import pytest
+from strategies import run_python
 
 from fastemb.kernels.cpu import threads
 
@@ -36,18 +35,10 @@ PROBLEM = """
 
 
 def run(code, **environment):
-    """Run a script with PROBLEM before it in a process of its own."""
-    script = textwrap.dedent(PROBLEM) + textwrap.dedent(code)
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-W", "ignore:.*fork:DeprecationWarning", "-c", script],
-        env={**os.environ, "NUMBA_NUM_THREADS": "4", **environment},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    """Words printed by a script with PROBLEM before it, on four threads."""
+    return run_python(
+        textwrap.dedent(PROBLEM) + textwrap.dedent(code), **{"NUMBA_NUM_THREADS": "4", **environment}
+    ).split()
 
 
 @pytest.fixture(scope="module")
@@ -150,5 +141,5 @@ def test_split_covers_the_range_evenly(total, parts):
     bounds = [int(b) for b in threads.split(total, parts)]
     assert (bounds[0], bounds[-1], len(bounds)) == (0, total, parts + 1)
     sizes = np.diff(bounds)
-    assert 0 <= sizes.min()
+    assert sizes.min() >= 0
     assert sizes.max() - sizes.min() <= 1

@@ -120,47 +120,46 @@ def _radix_sort_parallel(keys, spare, indices, num_rows, padding_idx, shift, key
 
 
 @jit(fastmath=EXACT)
-def _cut_runs(rows, starts, positions, count, keys, num_rows, shift, start):
-    """Sorted keys to distinct rows, starts of runs and positions."""
-    mask = (np.uint64(1) << np.uint64(shift)) - np.uint64(1)
-    runs = 0
-    kept = 0
-    last = np.int64(-1)
-    for k in range(keys.size):
-        row = np.int64(keys[k] >> np.uint64(shift))
-        if row == num_rows:
-            break
-        if row != last:
-            rows[runs] = row
-            starts[runs] = kept
-            runs += 1
-            last = row
-        positions[kept] = start + np.int64(keys[k] & mask)
-        kept += 1
-    starts[runs] = kept
-    count[0] = runs
+def _of_packed(keys, k, shift):
+    return np.int64(keys[k] >> shift), np.int64(keys[k] & ((np.uint64(1) << shift) - np.uint64(1)))
 
 
 @jit(fastmath=EXACT)
-def _group_unpacked(rows, starts, positions, count, indices, padding_idx, start, stop):
-    # For a position and an index that do not fit into one word together (N * L above 2**64).
-    order = np.argsort(indices[start:stop], kind="mergesort")
-    runs = 0
-    kept = 0
-    last = np.int64(-1)
-    for at in order:
-        row = np.int64(indices[start + at])
-        if row == padding_idx:
-            continue
-        if row != last:
-            rows[runs] = row
-            starts[runs] = kept
-            runs += 1
-            last = row
-        positions[kept] = start + at
-        kept += 1
-    starts[runs] = kept
-    count[0] = runs
+def _of_order(source, k, shift):
+    indices, order = source
+    return np.int64(indices[order[k]]), order[k]
+
+
+def _cutter(row_and_place):
+    """Make the pass from sorted positions to distinct rows, starts of runs and positions.
+
+    ``row_and_place(source, k, shift)`` reads the k-th in order; the run of `skipped` is left out.
+    """
+
+    @jit(fastmath=EXACT)
+    def cut_runs(rows, starts, positions, count, source, size, shift, skipped, start):
+        runs = 0
+        kept = 0
+        last = np.int64(-1)
+        for k in range(size):
+            row, place = row_and_place(source, k, np.uint64(shift))
+            if row == skipped:
+                continue
+            if row != last:
+                rows[runs] = row
+                starts[runs] = kept
+                runs += 1
+                last = row
+            positions[kept] = start + place
+            kept += 1
+        starts[runs] = kept
+        count[0] = runs
+
+    return cut_runs
+
+
+_cut_packed = _cutter(_of_packed)
+_cut_order = _cutter(_of_order)
 
 
 @jit(fastmath=EXACT)
@@ -168,8 +167,10 @@ def _group_checked(rows, starts, positions, count, indices, num_rows, padding_id
     size = stop - start
     shift = _bits(size)
     key_bits = _bits(num_rows)
-    if shift + key_bits > WORD:
-        _group_unpacked(rows, starts, positions, count, indices, padding_idx, start, stop)
+    if shift + key_bits > WORD:  # N * L above 2**64: a position and its index do not fit into one word
+        part = indices[start:stop]
+        order = np.argsort(part, kind="mergesort")
+        _cut_order(rows, starts, positions, count, (part, order), size, shift, padding_idx, start)
         return
     keys = scratch[0]
     _load(keys, indices, num_rows, padding_idx, shift, start, stop, start)
@@ -177,7 +178,7 @@ def _group_checked(rows, starts, positions, count, indices, num_rows, padding_id
         _insertion_sort(keys)
     else:
         keys = _radix_sort(keys, scratch[1], shift, key_bits)
-    _cut_runs(rows, starts, positions, count, keys, num_rows, shift, start)
+    _cut_packed(rows, starts, positions, count, keys, size, shift, num_rows, start)
 
 
 @jit(fastmath=EXACT)
@@ -242,5 +243,5 @@ def group(rows, starts, positions, count, indices, num_rows, padding_idx):
         bounds = threads.split(size, parts)
         with threads.region():
             keys = _radix_sort_parallel(*scratch, indices, num_rows, padding_idx, shift, key_bits, bounds)
-        _cut_runs(rows, starts, positions, count, keys, num_rows, shift, 0)
+        _cut_packed(rows, starts, positions, count, keys, size, shift, num_rows, 0)
     return -1

@@ -16,6 +16,7 @@ def _norms(rows, norm_type):
     return np.where(np.isinf(largest), largest, norms)
 
 
+@np.errstate(all="ignore")  # NaN and inf flow through, as they do in compiled kernels
 def renorm_range(weight, rows, max_norm, norm_type, start, stop):
     """See `fastemb.kernels.cpu.renorm_range`."""
     bad = first_bad(rows, weight.shape[0], start, stop)

@@ -36,6 +36,7 @@ def row_pass(rule):
     ``rule(weight, state, total, hyper) -> (new weight, new state)`` on the (U, D) blocks of touched rows.
     """
 
+    @np.errstate(all="ignore")  # NaN and inf flow through, as they do in compiled kernels
     def range_form(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, start, stop):
         bad = first_bad(rows, weight.shape[0], start, stop)
         if bad < 0:

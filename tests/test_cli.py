@@ -1,0 +1,91 @@
+"""python -m fastemb."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import fastemb
+from fastemb import __main__ as cli
+from fastemb import _warmup
+
+
+def test_info_as_json(capsys):
+    assert cli.main(["info", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert list(report) == ["versions", "cpu", "threads", "gpu", "cache", "environment"]
+    assert report["versions"]["fastemb"] == fastemb.__version__
+    assert report["versions"]["numpy"]
+    assert report["cpu"]["cores"] >= 1
+    assert report["threads"]["count"] >= 1
+    assert report["threads"]["layer"] in {"omp", "tbb", "workqueue"}
+    assert report["gpu"]["available"] is False
+    assert report["gpu"]["reason"]
+    assert report["environment"]["NUMBA_NUM_THREADS"] == os.environ["NUMBA_NUM_THREADS"]
+
+
+def test_info_as_text(capsys):
+    assert cli.main(["info"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "versions:"
+    assert f"  fastemb              {fastemb.__version__}" in lines
+
+
+@pytest.mark.parametrize(
+    ("environment", "reason"),
+    [({"FASTEMB_CACHE": "0"}, "switched off by FASTEMB_CACHE")],
+)
+def test_info_says_why_there_is_no_cache(environment, reason):
+    out = subprocess.check_output(
+        [sys.executable, "-m", "fastemb", "info", "--json"], env={**os.environ, **environment}, text=True, timeout=120
+    )
+    assert json.loads(out)["cache"] == {"folder": None, "reason": reason}
+
+
+def test_no_command():
+    done = subprocess.run([sys.executable, "-m", "fastemb"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "usage: python -m fastemb" in done.stderr
+
+
+@pytest.mark.slow
+def test_warmup_compiles_what_first_calls_need(tmp_path):
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "NUMBA_NUM_THREADS": "2"}
+    command = [sys.executable, "-m", "fastemb", "warmup", "--dtype", "float32", "--index-dtype", "int64"]
+    out = subprocess.check_output(command, env=environment, text=True, timeout=300)
+    assert str(tmp_path) in out.splitlines()[-1]
+    code = """
+import numpy as np, fastemb
+from fastemb.kernels import cpu
+table = np.ones((300, 4), np.float32)
+for length in (10, 200_000):
+    ids = np.zeros(length, np.int64)
+    grad = np.ones((length, 4), np.float32)
+    fastemb.gather(table, ids)
+    fastemb.scatter_add(table, ids, grad)
+    fastemb.renorm_(table, ids, 1.0)
+    for rule in (fastemb.optim.SGD(), fastemb.optim.Adam()):
+        rule.step(table, rule.init(table), ids, grad)
+print(sum(cpu.adam_range.stats.cache_hits.values()))
+"""
+    compiled = set(tmp_path.rglob("*.nbc"))
+    out = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True, timeout=300)
+    assert out.split() == ["1"]
+    assert set(tmp_path.rglob("*.nbc")) == compiled
+
+
+def test_warmup_without_a_cache(monkeypatch, capsys):
+    monkeypatch.setattr("fastemb.kernels.cpu.jit.cache_folder", lambda: None)
+    assert cli.main(["warmup"]) == 1
+    assert "cannot be written" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_progress_without_rich(monkeypatch, capsys):
+    monkeypatch.setattr(_warmup, "optional", lambda name: None)
+    calls = _warmup.warmup(["float32"], ["int64"])
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == calls // 2
+    assert lines[0] == f"[1/{len(lines)}] gather float32 int64"

@@ -1,0 +1,22 @@
+"""The examples of the Markdown files run and print what they say."""
+
+import doctest
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("file", ["README.md", "kernels/README.md"])
+def test_examples(file):
+    result = doctest.testfile(str(ROOT / file), module_relative=False)
+    assert result.attempted > 0
+    assert result.failed == 0
+
+
+def test_no_python_block_escapes_the_check():
+    for file in ROOT.glob("*.md"):
+        text = file.read_text()
+        for block in text.split("```python\n")[1:]:
+            assert block.startswith(">>> "), f"{file.name}: write it with >>> so that it is run"
