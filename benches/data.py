@@ -48,7 +48,7 @@ def _word_ranks():
     words = []
     library = Path(sysconfig.get_path("stdlib"))
     for path in sorted(library.rglob("*.py")):
-        if SKIPPED.isdisjoint(path.parts):
+        if SKIPPED.isdisjoint(path.relative_to(library).parts):
             words += re.findall(r"[^\W\d]\w*", path.read_text(encoding="utf-8", errors="replace"))
     by_frequency = sorted(collections.Counter(words).items(), key=lambda item: (-item[1], item[0]))
     rank = {word: r for r, (word, _) in enumerate(by_frequency)}

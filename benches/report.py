@@ -50,6 +50,7 @@ def table(case, records, subtitle):
     """The records of one case, as a rich table."""
     grid = rich.table.Table(title=f"{TITLES[case]} ({subtitle})", box=rich.box.SIMPLE_HEAD, title_justify="left")
     grid.add_column("N", justify="right")
+    grid.add_column("distinct", justify="right")
     grid.add_column("way")
     for name in ("time", "times fastemb's", "(quartiles)", "input", "peak memory"):
         grid.add_column(name, justify="right")
@@ -58,7 +59,7 @@ def table(case, records, subtitle):
         if previous not in (None, r["N"]):
             grid.add_section()
         grid.add_row(
-            "" if previous == r["N"] else f"{r['N']:,}",
+            *(("", "") if previous == r["N"] else (f"{r['N']:,}", f"{r['distinct']:,}")),
             rich.markup.escape(r["op"]),
             seconds(r["median_s"]),
             "" if r["speedup"] is None else ratio(r["speedup"]),

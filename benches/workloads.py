@@ -33,10 +33,14 @@ class Way:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """Ways to one result, fastemb's first; `check` raises unless they all give it."""
+    """Ways to one result, fastemb's first; `check` raises unless they all give it.
+
+    `distinct` is how many different rows the ids name.
+    """
 
     name: str
     sizes: dict[str, int]
+    distinct: int
     ways: tuple[Way, ...]
     check: Callable[[], None]
 
@@ -73,7 +77,7 @@ def lookup(num_rows, ids, width=WIDTH):
             expected = dense if way.name == "one-hot build" else rows
             np.testing.assert_array_equal(way.call(), expected, err_msg=way.name)
 
-    return Case("lookup", {"N": num_rows, "D": width, "L": ids.size}, ways, check)
+    return Case("lookup", {"N": num_rows, "D": width, "L": ids.size}, np.unique(ids).size, ways, check)
 
 
 def scatter(num_rows, ids, width=WIDTH):
@@ -99,7 +103,7 @@ def scatter(num_rows, ids, width=WIDTH):
             way.call()
             np.testing.assert_array_equal(target, expected, err_msg=way.name)
 
-    return Case("scatter_add", {"N": num_rows, "D": width, "L": ids.size}, ways, check)
+    return Case("scatter_add", {"N": num_rows, "D": width, "L": ids.size}, np.unique(ids).size, ways, check)
 
 
 def adam_step(num_rows, ids, width=WIDTH):
@@ -142,7 +146,7 @@ def adam_step(num_rows, ids, width=WIDTH):
         for way, result in zip(ways, results, strict=True):
             np.testing.assert_allclose(result, results[0], rtol=1e-6, atol=1e-7, err_msg=way.name)
 
-    return Case("adam_step", {"N": num_rows, "D": width, "L": ids.size}, ways, check)
+    return Case("adam_step", {"N": num_rows, "D": width, "L": ids.size}, np.unique(ids).size, ways, check)
 
 
 def _dense_adam(rule, table, state, grad):

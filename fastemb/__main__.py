@@ -55,7 +55,7 @@ def _warmup(dtypes: Sequence[str], index_dtypes: Sequence[str], *, quiet: bool) 
 
     folder = jit.cache_folder()
     if folder is None:
-        print("The compile cache is off or cannot be written, so there is nothing to warm up for.", file=sys.stderr)
+        print(f"Compiled kernels are not kept, so there is nothing to warm up: {jit.why_no_cache()}.", file=sys.stderr)
         return 1
     start = time.perf_counter()
     warmup(dtypes, index_dtypes, quiet=quiet)

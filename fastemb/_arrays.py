@@ -5,15 +5,27 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .kernels.reference.runs import accumulator as accumulator
+from .kernels import accumulator as accumulator
 
 Indices = NDArray[Any]
 Table = NDArray[Any]
+
+
+class SupportsDLPack(Protocol):
+    """A tensor of another library, as far as typing is concerned."""
+
+    def __dlpack__(self, *, stream: None = None) -> Any:
+        """Hand the memory over."""
+        ...
+
+
+TensorLike = ArrayLike | SupportsDLPack
+
 
 BLOCK = 1 << 12
 """Indices widened, or gradient rows cast, at a time."""
@@ -49,29 +61,6 @@ def backend(table: Table) -> ModuleType:
 # Indices
 
 
-def as_indices(indices: ArrayLike) -> Indices:
-    """An integer array with the values of `indices`, not yet checked against a table.
-
-    Python integers beyond 64 bits stay in an object array: they are out of range of every table.
-    """
-    array = as_array(indices, "indices")
-    if array.dtype.kind in "iu":
-        if isinstance(indices, (list, tuple)) and _holds_bool(indices):
-            msg = "indices must be integers, got a list that holds bool"
-            raise TypeError(msg)
-        return array
-    if not isinstance(indices, np.ndarray):
-        if array.size == 0 and isinstance(indices, (list, tuple)):
-            return array.astype(np.int64)
-        integers = np.array(indices, dtype=object)
-        if integers.size and all(isinstance(i, int) and not isinstance(i, bool) for i in integers.flat):
-            return integers
-    msg = f"indices must be integers, got {array.dtype}"
-    if array.dtype.kind in "fb" and array.ndim >= 2 and _is_one_hot(array):
-        msg += ": this looks like a one-hot array; pass the integer ids, for example indices.argmax(axis=-1)"
-    raise TypeError(msg)
-
-
 def as_array(value: Any, name: str) -> NDArray[Any]:
     """A plain ndarray of the caller's array, tensor, number or nested list; no copy where it is an array."""
     if isinstance(value, np.ma.MaskedArray):
@@ -83,12 +72,48 @@ def as_array(value: Any, name: str) -> NDArray[Any]:
         msg = f"{name} are on a CUDA device, and this version has kernels for the CPU alone: copy them to the host"
         raise TypeError(msg)
     if hasattr(value, "__dlpack__"):
-        return np.from_dlpack(value)
+        try:
+            return np.from_dlpack(value)
+        except BufferError as error:
+            msg = f"{name} of type {_type_name(value)} cannot be read through DLPack: {error}"
+            raise TypeError(msg) from error
     return np.asarray(value)
 
 
-def _holds_bool(values: list[Any] | tuple[Any, ...]) -> bool:
-    return any(isinstance(v, (bool, np.bool)) or (isinstance(v, (list, tuple)) and _holds_bool(v)) for v in values)
+def _type_name(value: object) -> str:
+    kind = type(value)
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _python_leaves(value: Any) -> NDArray[Any] | None:
+    """The Python objects in nested lists, or None for what has a dtype of its own."""
+    if hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
+        return None
+    return np.array(value, dtype=object)
+
+
+def as_indices(indices: TensorLike) -> Indices:
+    """An integer array with the values of `indices`, not yet checked against a table.
+
+    Python integers beyond 64 bits stay in an object array: they are out of range of every table.
+    """
+    array = as_array(indices, "indices")
+    leaves = None if isinstance(indices, np.ndarray) else _python_leaves(indices)
+    if leaves is None:
+        if array.dtype.kind in "iu":
+            return array
+    else:
+        if array.size == 0 and array.dtype == np.float64:  # what NumPy makes of []
+            return array.astype(np.int64)
+        if leaves.size and all(isinstance(i, (int, np.integer)) and not isinstance(i, bool) for i in leaves.flat):
+            return array if array.dtype.kind in "iu" else leaves
+        if array.dtype.kind in "iu" and array.size:
+            msg = "indices must be integers, got a list that holds bool"
+            raise TypeError(msg)
+    msg = f"indices must be integers, got {array.dtype}"
+    if array.dtype.kind in "fb" and array.ndim >= 2 and _is_one_hot(array):
+        msg += ": this looks like a one-hot array; pass the integer ids, for example indices.argmax(axis=-1)"
+    raise TypeError(msg)
 
 
 def _is_one_hot(array: NDArray[Any]) -> bool:
@@ -125,7 +150,7 @@ def index_blocks(indices: Indices) -> Iterator[Indices]:
         return
     flags: Any = [["readonly", "contig"]]  # contig: full buffers, also where only the strides are odd
     with np.nditer(
-        indices,
+        np.atleast_1d(indices),
         flags=["external_loop", "buffered"],
         op_flags=flags,
         op_dtypes=[np.int64],
@@ -152,7 +177,7 @@ def all_indices(indices: Indices, num_rows: int) -> Indices:
 def as_table(weight: Any, name: str = "weight", *, write: bool = False) -> Table:
     """A two-dimensional float array that kernels may read, or with `write` change in place."""
     if not isinstance(weight, np.ndarray):
-        msg = f"{name} must be a NumPy array, got {type(weight).__name__}"
+        msg = f"{name} must be a NumPy array, got {_type_name(weight)}"
         raise TypeError(msg)
     table = as_array(weight, name)
     if not _is_float(table.dtype):
@@ -189,7 +214,7 @@ def _require_writeable_rows(weight: Table, name: str) -> None:
 def as_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     """The caller's output array, plain, if it is exactly what the operation would have made."""
     if not isinstance(out, np.ndarray):
-        msg = f"out must be a NumPy array, got {type(out).__name__}"
+        msg = f"out must be a NumPy array, got {_type_name(out)}"
         raise TypeError(msg)
     out = as_array(out, "out")
     if out.shape != shape:
@@ -233,8 +258,13 @@ def as_gradient(grad: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: s
     """
     array = as_array(grad, name)
     wanted = accumulator(dtype)
-    if not isinstance(grad, np.ndarray) and isinstance(grad, (list, tuple, int, float)) and array.dtype.kind in "iuf":
-        array = array.astype(wanted)
+    leaves = None if isinstance(grad, np.ndarray) else _python_leaves(grad)
+    if leaves is not None and any(isinstance(x, (bool, np.bool)) for x in leaves.flat):
+        msg = f"{name} must be real numbers that cast safely to {wanted}, got a list that holds bool"
+        raise TypeError(msg)
+    if leaves is not None and array.dtype in (np.float64, np.int64):
+        with np.errstate(all="ignore"):
+            array = array.astype(wanted)
     if not is_gradient_dtype(array.dtype, wanted):
         msg = f"{name} must be real numbers that cast safely to {wanted}, got {array.dtype}"
         if array.dtype.kind == "f":
@@ -242,6 +272,16 @@ def as_gradient(grad: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: s
         raise TypeError(msg)
     if array.shape != shape:
         msg = f"{name} must have shape {shape}, got {array.shape}"
+        raise ValueError(msg)
+    return array
+
+
+def as_rows_of_gradient(grad: Any, indices: Indices, name: str = "grad") -> NDArray[Any]:
+    """An array of shape ``(*indices.shape, D)``, whatever D."""
+    array = as_array(grad, name)
+    if array.ndim != indices.ndim + 1:
+        lead = "".join(f"{n}, " for n in indices.shape)
+        msg = f"{name} must have shape ({lead}D), got {array.shape}"
         raise ValueError(msg)
     return array
 

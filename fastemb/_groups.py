@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ._arrays import BLOCK, Indices, accumulator, all_indices, cpu, index_error, kernel_gradient
-from .kernels import SUM_BLOCK
+from ._arrays import BLOCK, Indices, all_indices, backend, cpu, index_error, kernel_gradient
+from .kernels import SUM_BLOCK, accumulator
+from .rowgrad import RowGrad, hand_over
 
 Block = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
 
@@ -34,9 +35,29 @@ class Groups(NamedTuple):
         distinct = int(count[0])
         return cls(rows[:distinct], starts[: distinct + 1], positions[: int(starts[distinct])])
 
-    def numbered(self) -> Groups:
-        """The same runs, for a target that has one row a run."""
-        return Groups(np.arange(self.rows.size), self.starts, self.positions)
+
+def row_gradient(
+    indices: Indices,
+    grad: NDArray[Any],
+    num_rows: int,
+    dtype: np.dtype[Any],
+    padding_idx: int | None,
+    *,
+    scale_grad_by_freq: bool,
+) -> RowGrad:
+    """The gradient of a lookup, summed in `dtype`; arguments are checked but for the range of the indices."""
+    groups = Groups.of(indices, num_rows, padding_idx)
+    values = np.zeros((groups.rows.size, grad.shape[-1]), dtype)
+    numbered = Groups(np.arange(groups.rows.size), groups.starts, groups.positions)
+    add_groups(values, grad, numbered, scale_grad_by_freq=scale_grad_by_freq)
+    return hand_over(groups.rows.copy(), values, num_rows)
+
+
+def add_groups(target: NDArray[Any], grad: NDArray[Any], groups: Groups, *, scale_grad_by_freq: bool) -> None:
+    """Add each group's rows of `grad` to its row of `target`."""
+    kernels = backend(target)
+    for (terms, *runs), scale in gradient_blocks(grad, groups, kernels, target.dtype, scale_grad_by_freq):
+        kernels.scatter_add(target, terms, *runs, scale)
 
 
 def gradient_blocks(
@@ -44,38 +65,51 @@ def gradient_blocks(
 ) -> Iterator[tuple[Block, bool]]:
     """What a kernel is called with to apply a gradient ``(*indices.shape, D)``: one block if it can read it as it is.
 
-    Otherwise blocks of whole runs, cast to the accumulation dtype, at most `BLOCK` gradient rows at a time; a longer
-    run is summed first, cut where a kernel cuts it. The bits are those of the array cast as a whole.
+    Otherwise blocks of whole runs, cast to the accumulation dtype, at most `BLOCK` gradient rows at a time. The bits
+    are those of the array cast as a whole.
     """
     flat = kernel_gradient(grad) if kernels is cpu() else None
     if flat is not None:
         yield (flat, *groups), scale_grad_by_freq
         return
-    if grad.ndim == 1:  # of a single 0-d index
-        grad = grad[np.newaxis]
-    dtype = accumulator(dtype)
-    rows, starts, positions = groups
-
-    def cast(lo: int, hi: int) -> NDArray[Any]:
-        terms: NDArray[Any] = grad[np.unravel_index(positions[lo:hi], grad.shape[:-1])].astype(dtype)
-        return terms
-
+    terms_of = _Caster(grad, groups, accumulator(dtype), scale_grad_by_freq)
+    rows, starts, _ = groups
     u = 0
     while u < rows.size:
         lo = int(starts[u])
         v = max(u + 1, int(np.searchsorted(starts, lo + BLOCK, side="right")) - 1)
         hi = int(starts[v])
-        lengths = np.diff(starts[u : v + 1]) if scale_grad_by_freq else np.ones(v - u, np.int64)
         if hi - lo <= BLOCK:
-            terms = cast(lo, hi)
-            terms /= np.repeat(lengths, np.diff(starts[u : v + 1])).astype(dtype)[:, np.newaxis]
-            yield (terms, rows[u:v], starts[u : v + 1] - lo, np.arange(hi - lo)), False
+            terms, bounds = terms_of(lo, hi), starts[u : v + 1] - lo
         else:
-            total = np.zeros((1, grad.shape[-1]), dtype)
-            for cut in range(lo, hi, SUM_BLOCK):
-                terms = cast(cut, min(cut + SUM_BLOCK, hi))
-                terms /= dtype.type(lengths[0])
-                run = np.array([0, len(terms)])
-                kernels.scatter_add(total, terms, np.zeros(1, np.int64), run, np.arange(len(terms)), False)
-            yield (total, rows[u:v], np.array([0, 1]), np.zeros(1, np.int64)), False
+            terms, bounds = _sum_of_long_run(terms_of, lo, hi, kernels), np.array([0, 1])
+        yield (terms, rows[u:v], bounds, np.arange(len(terms))), False
         u = v
+
+
+class _Caster:
+    """Gradient rows of grouped positions ``[lo, hi)``, cast, and divided by the lengths of their runs if asked."""
+
+    def __init__(self, grad: NDArray[Any], groups: Groups, dtype: np.dtype[Any], scale_grad_by_freq: bool) -> None:
+        self.grad = grad if grad.ndim > 1 else grad[np.newaxis]  # of a single 0-d index
+        self.groups, self.dtype = groups, dtype
+        self.lengths = np.diff(groups.starts) if scale_grad_by_freq else None
+
+    def __call__(self, lo: int, hi: int) -> NDArray[Any]:
+        places = np.unravel_index(self.groups.positions[lo:hi], self.grad.shape[:-1])
+        terms: NDArray[Any] = self.grad[places].astype(self.dtype)
+        if self.lengths is not None:
+            runs = np.searchsorted(self.groups.starts, np.arange(lo, hi), side="right") - 1
+            with np.errstate(all="ignore"):
+                terms /= self.lengths[runs].astype(self.dtype)[:, np.newaxis]
+        return terms
+
+
+def _sum_of_long_run(terms_of: _Caster, lo: int, hi: int, kernels: ModuleType) -> NDArray[Any]:
+    """A run's sum as one row, in parts cut where a kernel cuts it."""
+    total = np.zeros((1, terms_of.grad.shape[-1]), terms_of.dtype)
+    for cut in range(lo, hi, SUM_BLOCK):
+        terms = terms_of(cut, min(cut + SUM_BLOCK, hi))
+        run = np.array([0, len(terms)])
+        kernels.scatter_add(total, terms, np.zeros(1, np.int64), run, np.arange(len(terms)), False)
+    return total

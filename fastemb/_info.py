@@ -34,9 +34,9 @@ def info() -> dict[str, Any]:
     return {
         "versions": versions(),
         "cpu": cpu(),
+        "cache": _cache(),  # first: it imports the kernels
         "threads": _threads(),
         "gpu": {"available": False, "reason": f"fastemb {fastemb.__version__} has kernels for the CPU alone"},
-        "cache": _cache(),
         "environment": {name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
     }
 
@@ -84,17 +84,17 @@ def _threads() -> dict[str, Any]:
 
     from .kernels.cpu import threads
 
-    count = numba.get_num_threads()
-    return {"count": count, "layer": numba.threading_layer(), "serial_below_bytes": threads.SERIAL_BELOW}
+    try:
+        count = numba.get_num_threads()
+        layer = numba.threading_layer()
+    except ValueError as error:  # none of the layers asked for can be loaded
+        return {"count": 1, "layer": None, "reason": str(error).split(".")[0]}
+    return {"count": count, "layer": layer, "serial_below_bytes": threads.SERIAL_BELOW}
 
 
 def _cache() -> dict[str, Any]:
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the report says it
         from .kernels.cpu import jit
     folder = jit.cache_folder()
-    if folder is not None:
-        return {"folder": folder}
-    if not jit.cache_wanted():
-        return {"folder": None, "reason": f"switched off by {jit.CACHE_SWITCH}"}
-    return {"folder": None, "reason": str(caught[0].message) if caught else "no folder can be written"}
+    return {"folder": folder} if folder else {"folder": None, "reason": jit.why_no_cache()}

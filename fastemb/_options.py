@@ -6,10 +6,15 @@ import math
 import operator
 from typing import SupportsFloat, SupportsIndex
 
+import numpy as np
+
+LARGEST = 2**63 - 1
+"""Of a number of rows or steps: what fits into a 64-bit index."""
+
 
 def integer(name: str, value: SupportsIndex, *, at_least: int) -> int:
-    """An int of at least `at_least`; TypeError for what is not an integer, ValueError below."""
-    if isinstance(value, bool):
+    """An int from `at_least` to `LARGEST`; TypeError for what is not an integer, ValueError outside."""
+    if isinstance(value, (bool, np.bool)):
         msg = f"{name} must be an integer, got {value!r}"
         raise TypeError(msg)
     try:
@@ -19,6 +24,9 @@ def integer(name: str, value: SupportsIndex, *, at_least: int) -> int:
         raise TypeError(msg) from None
     if number < at_least:
         msg = f"{name} must be >= {at_least}, got {number}"
+        raise ValueError(msg)
+    if number > LARGEST:
+        msg = f"{name} must be <= {LARGEST}, got {number}"
         raise ValueError(msg)
     return number
 
@@ -33,10 +41,16 @@ def real(
     infinite: bool = False,
 ) -> float:
     """A float within limits; TypeError for what is not a number, ValueError outside, for NaN, and for unasked inf."""
-    if isinstance(value, (str, bytes)) or not isinstance(value, SupportsFloat):
+    if isinstance(value, (str, bytes, bool, np.bool, np.complexfloating)) or np.ndim(value) != 0:  # type: ignore[arg-type]
         msg = f"{name} must be a real number, got {value!r}"
         raise TypeError(msg)
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    except (TypeError, ValueError):
+        msg = f"{name} must be a real number, got {value!r}"
+        raise TypeError(msg) from None
     if math.isinf(number) and not infinite:
         msg = f"{name} must be finite, got {value}"
         raise ValueError(msg)

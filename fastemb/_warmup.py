@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,9 @@ def warmup(dtypes: Sequence[str] = DTYPES, index_dtypes: Sequence[str] = INDEX_D
     from .kernels.cpu import threads
 
     tasks = [
-        (f"{name} {dtype} {index_dtype}{' read-only' if read_only else ''}", call)
-        for dtype, index_dtype, read_only in itertools.product(dtypes, index_dtypes, (False, True))
-        for name, call in _calls(np.dtype(dtype), np.dtype(index_dtype), read_only)
+        (f"{name} {dtype} {index_dtype}", call)
+        for dtype, index_dtype in itertools.product(dtypes, index_dtypes)
+        for name, call in _calls(np.dtype(dtype), np.dtype(index_dtype))
     ]
     with _progress(len(tasks), quiet) as advance:
         for label, call in tasks:
@@ -35,28 +36,25 @@ def warmup(dtypes: Sequence[str] = DTYPES, index_dtypes: Sequence[str] = INDEX_D
     return 2 * len(tasks)
 
 
-def _calls(
-    dtype: np.dtype[Any], index_dtype: np.dtype[Any], read_only: bool
-) -> Iterator[tuple[str, Callable[[], object]]]:
+def _calls(dtype: np.dtype[Any], index_dtype: np.dtype[Any]) -> Iterator[tuple[str, Callable[[], object]]]:
     # As many rows and indices as make two chunks, and enough to be sorted by digits.
     weight = np.zeros((128, 2), dtype)
+    tables = {"": weight, "read-only table": _read_only(weight), "Fortran-ordered table": np.asfortranarray(weight)}
     indices = np.arange(128, dtype=index_dtype)
     grad: NDArray[Any] = np.zeros((128, 2), dtype)
-    source = np.zeros((128, 2), dtype)
-    if read_only:
-        for array in (source, indices, grad):
-            array.flags.writeable = False
-    yield "gather", lambda: functional.gather(source, indices)
-    yield "scatter_add", lambda: functional.scatter_add(weight, indices, grad)
-    for rule in (optim.SGD(), optim.Adam()):
-        state = rule.init(weight)
+    for (what, table), ids in itertools.product(tables.items(), (indices, _read_only(indices))):
+        yield f"gather {what}".strip(), partial(functional.gather, table, ids)
+    for ids, dy in ((indices, grad), (_read_only(indices), _read_only(grad))):
+        yield "scatter_add", partial(functional.scatter_add, weight, ids, dy)
+        for rule in (optim.SGD(), optim.Adam()):
+            yield type(rule).__name__, partial(rule.step, weight, rule.init(weight), ids, dy)
+    yield "renorm_", partial(functional.renorm_, weight, indices, 1.0)
 
-        def step(rule: optim.Optimizer = rule, state: optim.State = state) -> None:
-            rule.step(weight, state, indices, grad)
 
-        yield type(rule).__name__, step
-    if not read_only:
-        yield "renorm_", lambda: functional.renorm_(weight, indices, 1.0)
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _progress(total: int, quiet: bool) -> AbstractContextManager[Callable[[str], None]]:

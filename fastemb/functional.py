@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any, SupportsFloat, SupportsIndex
+from typing import Any, SupportsFloat, SupportsIndex, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from . import _options
 from ._arrays import (
-    as_array,
+    BLOCK,
+    TensorLike,
     as_gradient,
     as_indices,
     as_out,
+    as_rows_of_gradient,
     as_table,
     backend,
     check_indices,
     index_blocks,
     index_error,
     kernel_indices,
+    reference,
     require_disjoint,
 )
 from ._compat import as_dtype
-from ._groups import Groups, gradient_blocks
+from ._groups import Groups, add_groups, row_gradient
 from .rowgrad import RowGrad
+
+_S = TypeVar("_S", bound=np.generic)
 
 __all__ = ["embedding_grad", "gather", "one_hot", "renorm_", "scatter_add"]
 
 
-def gather(weight: NDArray[Any], indices: ArrayLike, *, out: NDArray[Any] | None = None) -> NDArray[Any]:
+def gather(weight: NDArray[_S], indices: TensorLike, *, out: NDArray[_S] | None = None) -> NDArray[_S]:
     """Look rows of a table up.
 
     ``out[k, :] = weight[indices[k], :]``, which is ``one_hot(indices, N) @ weight`` without the zeros.
@@ -83,7 +88,7 @@ def gather(weight: NDArray[Any], indices: ArrayLike, *, out: NDArray[Any] | None
     kernels = backend(table if result.flags.aligned else result)
     rows = result.reshape(ids.size, width)
     flat = kernel_indices(ids)
-    if flat is not None:
+    if flat is not None and kernels is not reference():
         if kernels.gather(rows, table, flat) >= 0:
             raise index_error(ids, num_rows)
         return result if out is None else out
@@ -95,7 +100,7 @@ def gather(weight: NDArray[Any], indices: ArrayLike, *, out: NDArray[Any] | None
     return result if out is None else out
 
 
-def scatter_add(target: NDArray[Any], indices: ArrayLike, updates: ArrayLike) -> NDArray[Any]:
+def scatter_add(target: NDArray[Any], indices: TensorLike, updates: TensorLike) -> NDArray[Any]:
     """Add rows to a table in place; rows of equal indices add up.
 
     ``target[r, :] += sum over {k : indices[k] == r} of updates[k, :]``.
@@ -127,7 +132,7 @@ def scatter_add(target: NDArray[Any], indices: ArrayLike, updates: ArrayLike) ->
     -----
     Sums are made in float32 for half-width targets, else in target's dtype, and rounded to the target once. They follow
     the positions and are cut every `fastemb.kernels.SUM_BLOCK` of a row, so the bits do not depend on the number of
-    threads. ``numpy.add.at`` adds the updates to the target one by one instead: equal wherever the sums are exact.
+    threads. ``numpy.add.at`` adds the updates to the target one by one instead: equal numbers where sums are exact.
     Moves ``(L + 2 * U) * D * itemsize`` bytes for U distinct rows.
 
     Examples
@@ -142,17 +147,11 @@ def scatter_add(target: NDArray[Any], indices: ArrayLike, updates: ArrayLike) ->
     ids = as_indices(indices)
     grad = as_gradient(updates, (*ids.shape, table.shape[1]), table.dtype, "updates")
     require_disjoint({"target": table}, {"updates": grad, "indices": ids})
-    _add_groups(table, grad, Groups.of(ids, table.shape[0]), scale_grad_by_freq=False)
+    add_groups(table, grad, Groups.of(ids, table.shape[0]), scale_grad_by_freq=False)
     return target
 
 
-def _add_groups(table: NDArray[Any], grad: NDArray[Any], groups: Groups, *, scale_grad_by_freq: bool) -> None:
-    kernels = backend(table)
-    for (terms, *runs), scale in gradient_blocks(grad, groups, kernels, table.dtype, scale_grad_by_freq):
-        kernels.scatter_add(table, terms, *runs, scale)
-
-
-def one_hot(indices: ArrayLike, num_classes: SupportsIndex, dtype: DTypeLike = np.float32) -> NDArray[Any]:
+def one_hot(indices: TensorLike, num_classes: SupportsIndex, dtype: DTypeLike = np.float32) -> NDArray[Any]:
     """Indicator rows: the slow equivalent that `gather` avoids.
 
     ``out[k, n] = 1 if indices[k] == n else 0``, so ``one_hot(indices, N) @ weight == gather(weight, indices)``.
@@ -200,8 +199,8 @@ def one_hot(indices: ArrayLike, num_classes: SupportsIndex, dtype: DTypeLike = n
 
 
 def embedding_grad(
-    indices: ArrayLike,
-    grad: ArrayLike,
+    indices: TensorLike,
+    grad: TensorLike,
     num_embeddings: SupportsIndex,
     *,
     padding_idx: SupportsIndex | None = None,
@@ -227,7 +226,7 @@ def embedding_grad(
     Returns
     -------
     RowGrad
-        Rows ascending; values float32, or float64 for float64 and wide integer gradients.
+        Rows ascending; values float32, or float64 for gradients of float64, of wide integers and of Python numbers.
 
     Raises
     ------
@@ -255,28 +254,10 @@ def embedding_grad(
     ids = as_indices(indices)
     num_rows = _options.integer("num_embeddings", num_embeddings, at_least=0)
     padding = _options.padding(padding_idx, num_rows)
-    array = as_array(grad, "grad")
-    if array.ndim != ids.ndim + 1:
-        msg = f"grad must have shape {(*ids.shape, 'D')}, got {array.shape}"
-        raise ValueError(msg)
+    array = as_rows_of_gradient(grad, ids)
     wanted = np.dtype(np.float64 if _needs_float64(array.dtype) else np.float32)
     array = as_gradient(array, (*ids.shape, array.shape[-1]), wanted)
-    return row_gradient(ids, array, num_rows, wanted, padding, scale_grad_by_freq)
-
-
-def row_gradient(
-    indices: NDArray[Any],
-    grad: NDArray[Any],
-    num_rows: int,
-    dtype: np.dtype[Any],
-    padding_idx: int | None,
-    scale_grad_by_freq: bool,
-) -> RowGrad:
-    """`embedding_grad` of checked arguments, summed in `dtype`."""
-    groups = Groups.of(indices, num_rows, padding_idx)
-    values = np.zeros((groups.rows.size, grad.shape[-1]), dtype)
-    _add_groups(values, grad, groups.numbered(), scale_grad_by_freq=scale_grad_by_freq)
-    return RowGrad.owning(groups.rows.copy(), values, num_rows)
+    return row_gradient(ids, array, num_rows, wanted, padding, scale_grad_by_freq=bool(scale_grad_by_freq))
 
 
 def _needs_float64(dtype: np.dtype[Any]) -> bool:
@@ -284,7 +265,7 @@ def _needs_float64(dtype: np.dtype[Any]) -> bool:
 
 
 def renorm_(
-    weight: NDArray[Any], indices: ArrayLike, max_norm: SupportsFloat, norm_type: SupportsFloat = 2.0
+    weight: NDArray[Any], indices: TensorLike, max_norm: SupportsFloat, norm_type: SupportsFloat = 2.0
 ) -> NDArray[Any]:
     """Shrink the rows that `indices` name to a greatest norm, in place.
 
@@ -333,5 +314,8 @@ def renorm_(
     ids = as_indices(indices)
     require_disjoint({"weight": table}, {"indices": ids})
     rows = Groups.of(ids, table.shape[0]).rows
-    backend(table).renorm(table, rows, limit, power)
+    kernels = backend(table)
+    block = BLOCK if kernels is reference() else max(1, rows.size)  # the reference makes float64 copies of the rows
+    for start in range(0, rows.size, block):
+        kernels.renorm(table, rows[start : start + block], limit, power)
     return weight

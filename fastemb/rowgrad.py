@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NoReturn, Self, SupportsFloat, SupportsIndex
+from typing import Any, NoReturn, SupportsFloat, SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -55,12 +55,8 @@ class RowGrad:
            [0., 8.]])
     """
 
-    __slots__ = ("num_rows", "rows", "values")
+    __slots__ = ("_num_rows", "_rows", "_values")
     __array_ufunc__ = None
-
-    rows: NDArray[np.int64]
-    values: NDArray[Any]
-    num_rows: int
 
     def __init__(self, rows: ArrayLike, values: ArrayLike, num_rows: SupportsIndex) -> None:
         which = as_array(rows, "rows")
@@ -80,40 +76,41 @@ class RowGrad:
         if which.size and (int(which.min()) < 0 or int(which.max()) >= count):
             msg = f"rows must be in [0, {count}), got values in [{which.min()}, {which.max()}]"
             raise ValueError(msg)
-        self.rows = which.astype(np.int64)
-        if (np.diff(self.rows) <= 0).any():
-            at = int(np.argmax(np.diff(self.rows) <= 0)) + 1
-            msg = f"rows must be ascending and distinct, got {self.rows[at]} after {self.rows[at - 1]} at position {at}"
+        which = which.astype(np.int64)
+        steps = np.diff(which)
+        if (steps <= 0).any():
+            at = int(np.argmax(steps <= 0)) + 1
+            msg = f"rows must be ascending and distinct, got {which[at]} after {which[at - 1]} at position {at}"
             raise ValueError(msg)
-        self.values = np.array(what, np.result_type(what.dtype, np.float32), order="C")
-        self.num_rows = count
+        self._set(which, np.array(what, np.result_type(what.dtype, np.float32), order="C"), count)
 
-    @classmethod
-    def owning(cls, rows: NDArray[np.int64], values: NDArray[Any], num_rows: int) -> Self:
-        """Make one of arrays that are known to be right, without checks or copies.
+    def _set(self, rows: NDArray[np.int64], values: NDArray[Any], num_rows: int) -> None:
+        rows.flags.writeable = False
+        self._rows, self._values, self._num_rows = rows, values, num_rows
 
-        Parameters
-        ----------
-        rows : (U,) ndarray of int64
-            Ascending, distinct, in range; handed over.
-        values : (U, D) ndarray of float32 or float64
-            C-contiguous; handed over.
-        num_rows : int
-            N of the table.
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by the constructor, which checks."""
+        return RowGrad, (self._rows, self._values, self._num_rows)
 
-        Returns
-        -------
-        RowGrad
-            Around those arrays.
-        """
-        self = cls.__new__(cls)
-        self.rows, self.values, self.num_rows = rows, values, num_rows
-        return self
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        """Touched rows, ascending, (U,); read-only."""
+        return self._rows
+
+    @property
+    def values(self) -> NDArray[Any]:
+        """Gradients of the rows, (U, D); change them in place as you like."""
+        return self._values
+
+    @property
+    def num_rows(self) -> int:
+        """N of the table."""
+        return self._num_rows
 
     @property
     def shape(self) -> tuple[int, int]:
         """Shape of the table, (N, D)."""
-        return self.num_rows, self.values.shape[1]
+        return self._num_rows, self._values.shape[1]
 
     def to_dense(self) -> NDArray[Any]:
         """The whole (N, D) gradient, zeros included.
@@ -136,12 +133,14 @@ class RowGrad:
             NaN if a value is NaN, inf if one is infinite.
         """
         flat = self.values.reshape(-1)
-        with np.errstate(over="ignore"):
-            norm = math.sqrt(np.einsum("i,i->", flat, flat, dtype=np.float64))
-        if math.isinf(norm) and np.isfinite(flat).all():
-            largest = float(np.abs(flat).max())  # squares overflow, the norm does not
-            norm = largest * float(np.linalg.norm(flat / largest))
-        return norm
+        with np.errstate(all="ignore"):
+            total = float(np.einsum("i,i->", flat, flat, dtype=np.float64))
+            if math.isnan(total) or 1e-280 < total < math.inf:
+                return math.sqrt(total)
+            largest = float(np.abs(flat).max(initial=0))  # squares leave float64's range, the norm does not
+            if largest == 0 or math.isinf(largest):
+                return largest
+            return largest * float(np.linalg.norm(flat / largest))
 
     def clip_norm_(self, max_norm: SupportsFloat) -> float:
         """Scale `values` in place so that the norm is at most `max_norm`.
@@ -167,7 +166,7 @@ class RowGrad:
         limit = _options.real("max_norm", max_norm, infinite=True)
         norm = self.norm()
         if math.isfinite(norm) and norm > limit:
-            self.values *= self.values.dtype.type(limit / norm)
+            np.multiply(self._values, self._values.dtype.type(limit / norm), out=self._values)
         return norm
 
     def __add__(self, other: RowGrad) -> RowGrad:
@@ -182,7 +181,7 @@ class RowGrad:
         values[np.searchsorted(rows, self.rows)] = self.values
         with np.errstate(all="ignore"):
             values[np.searchsorted(rows, other.rows)] += other.values
-        return RowGrad.owning(rows, values, self.num_rows)
+        return hand_over(rows, values, self.num_rows)
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuse: NumPy would densify silently."""
@@ -192,3 +191,10 @@ class RowGrad:
     def __repr__(self) -> str:
         """Size and dtype, not the values."""
         return f"RowGrad({self.rows.size} of {self.num_rows} rows, width {self.shape[1]}, {self.values.dtype})"
+
+
+def hand_over(rows: NDArray[np.int64], values: NDArray[Any], num_rows: int) -> RowGrad:
+    """A RowGrad around arrays that are known to be right and that nobody else holds: no checks, no copies."""
+    gradient = RowGrad.__new__(RowGrad)
+    gradient._set(rows, values, num_rows)
+    return gradient

@@ -1,5 +1,6 @@
 """What indices, tables and gradients may be, and what is said of those that may not: the same for every operation."""
 
+import collections
 import itertools
 import re
 
@@ -60,6 +61,7 @@ OPERATIONS = sorted(operations())
         (5, "[5, 5] (first at position 0)."),
         ([0, 2**70], f"[0, {2**70}] (first at position 1)."),
         ([-(2**64), 1], f"[{-(2**64)}, 1] (first at position 0)." + NOTE),
+        ([np.int64(-1), np.uint64(2**63)], f"[-1, {2**63}] (first at position 0)." + NOTE),
         ([2**63, -1], f"[-1, {2**63}] (first at position 0)." + NOTE),
     ],
     ids=repr,
@@ -82,6 +84,8 @@ def test_out_of_range(name, dtype, indices, text):
         (np.array([True, False]), "indices must be integers, got bool"),
         ([True, False], "indices must be integers, got bool"),
         ([[0, True]], "indices must be integers, got a list that holds bool"),
+        (collections.deque([1, True]), "indices must be integers, got a list that holds bool"),
+        ([np.array([True, False]), [1, 0]], "indices must be integers, got a list that holds bool"),
         (np.array([0.0, 1.9]), "indices must be integers, got float64"),
         ([0.0, 1.0], "indices must be integers, got float64"),
         (np.array([], np.float64), "indices must be integers, got float64"),
@@ -228,6 +232,20 @@ def test_nan_inf_and_overflow_make_no_warnings(dtype):
                 rule.step(table, state, [0, 0], grad)
                 rule.update(table, state, fastemb.embedding_grad([1], grad[:1], 2))
             fastemb.renorm_(table, [0, 1], 1.0)
+            fastemb.scatter_add(table, [0], [[1e300, -1e300]])
+            fastemb.Embedding.from_pretrained(np.full((1, 1), 1e300), dtype=dtype)
+
+
+def test_tensors_that_cannot_be_exported():
+    class Tensor:
+        def __dlpack__(self, **options):
+            raise BufferError("no such dtype")
+
+        def __dlpack_device__(self):
+            return (1, 0)
+
+    with pytest.raises(TypeError, match=r"^indices of type .*Tensor cannot be read through DLPack: no such dtype$"):
+        fastemb.gather(np.ones((3, 2)), Tensor())
 
 
 def test_arrays_on_a_device_are_refused():
@@ -291,14 +309,25 @@ def test_tables_of_another_kind(name, table, text):
         fastemb.gather(table, [0]) if name == "gather" else write(name, table)
 
 
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("grad", [np.longdouble, np.complex64, np.bool, object, "U3", np.float64])
+UNSAFE = [np.longdouble, np.complex64, np.bool, object, "U3"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "grad"),
+    [*itertools.product(FLOATS, UNSAFE), *((d, g) for d in FLOATS[:3] for g in (np.float64, np.int32))],
+    ids=str,
+)
 def test_gradients_that_do_not_cast_safely(dtype, grad):
-    if dtype == np.float64 and grad == np.float64:
-        return
     table = np.ones((3, 2), dtype)
     with unchanged(table), pytest.raises(TypeError, match="^updates must be real numbers that cast safely to float"):
         fastemb.scatter_add(table, [0], np.ones((1, 2)).astype(grad))
+
+
+@pytest.mark.parametrize("values", [[[True, 2.5]], [[np.longdouble(1), 1.0]], [["1", "2"]], [[1j, 0]], [[None, 1.0]]])
+def test_lists_that_are_not_numbers(values):
+    table = np.ones((3, 2))
+    with unchanged(table), pytest.raises(TypeError, match="^updates must be real numbers that cast safely to float64"):
+        fastemb.scatter_add(table, [0], values)
 
 
 def test_python_numbers_take_the_dtype_of_the_table():

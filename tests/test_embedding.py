@@ -66,6 +66,13 @@ def test_own_initialisers():
         fastemb.Embedding(3, 2, init=lambda *_: np.ones((2, 3)))
     with pytest.raises(ValueError, match="^init must be one of .* or a callable, got 'xavier'$"):
         fastemb.Embedding(3, 2, init="xavier")
+    mine = np.ones((3, 2), np.float32)
+    layer = fastemb.Embedding(3, 2, init=lambda *_: mine, padding_idx=0)
+    assert mine.all()
+    assert not np.shares_memory(layer.weight, mine)
+    for bad in (np.ones((3, 2), complex), np.full((3, 2), "1"), np.ma.ones((3, 2))):
+        with pytest.raises(TypeError, match="init must return real numbers|what init returns must be"):
+            fastemb.Embedding(3, 2, init=lambda *_, bad=bad: bad)
     with pytest.raises(TypeError, match="^init must be a name or a callable"):
         fastemb.Embedding(3, 2, init=3)
 
@@ -254,4 +261,39 @@ def test_state_dicts_that_do_not_fit(change, text):
     saved["optimizer"]["v"] += 1
     change(saved)
     with unchanged(layer.weight, layer.state.m, layer.state.v), pytest.raises(ValueError, match=re.escape(text)):
+        layer.load_state_dict(saved)
+
+
+def test_byte_order_is_native():
+    layer = fastemb.Embedding(3, 2, dtype=">f4", optimizer=SGD(lr=1.0), max_norm=1.0)
+    layer.backward([0], layer([0]))
+    layer.step()
+    assert layer.weight.dtype.isnative
+
+
+def test_options_are_fixed_but_the_optimizer_is_not():
+    layer = fastemb.Embedding(3, 2, padding_idx=-1, max_norm=2, norm_type=1, scale_grad_by_freq=True)
+    assert (layer.padding_idx, layer.max_norm, layer.norm_type, layer.scale_grad_by_freq) == (2, 2.0, 1.0, True)
+    for name in ("padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "num_embeddings"):
+        with pytest.raises(AttributeError):
+            setattr(layer, name, 1)
+    layer.optimizer = Adam(lr=0.1)
+    layer.backward([0], np.ones((1, 2), np.float32))
+    layer.step()
+    state = layer.state
+    layer.optimizer = Adam(lr=0.01)
+    assert layer.state is state
+    layer.optimizer = SGD()
+    assert type(layer.state) is fastemb.optim.State
+    assert layer.state.step == 0
+    layer.optimizer = None
+    assert layer.state is None
+    with pytest.raises(TypeError, match="^optimizer must be"):
+        layer.optimizer = "sgd"
+
+
+@pytest.mark.parametrize("saved", [None, {"weight": None}, {"weight": np.ma.ones((3, 2), "f4")}])
+def test_state_dicts_of_another_kind(saved):
+    layer = fastemb.Embedding(3, 2)
+    with unchanged(layer.weight), pytest.raises((TypeError, ValueError), match="weight must|must be a mapping"):
         layer.load_state_dict(saved)

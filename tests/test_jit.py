@@ -106,3 +106,36 @@ def test_the_switch_on(copied):
 def test_kernels_run_as_plain_python(copied):
     code = "import numpy as np, fastemb; print(fastemb.gather(np.ones((3, 2)), [2]).sum())"
     assert run(code, copied, NUMBA_DISABLE_JIT="1") == ["2.0"]
+
+
+def test_rules_of_one_signature_are_told_apart(copied):
+    with (copied / "fastemb/kernels/cpu/update.py").open("a") as source:
+        source.write("""
+@jit(fastmath=EXACT)
+def _ascent(weight, state, row, total, hyper):
+    for j in range(total.size):
+        weight[row, j] += hyper[0] * total[j]
+
+
+ascent_range, ascent = row_pass(_ascent)
+""")
+    code = """
+import numpy as np
+from fastemb.kernels.cpu import update
+for name in NAMES:
+    table = np.zeros((2, 1))
+    getattr(update, name)(table, (), np.ones((1, 1)), np.array([1]), np.array([0, 1]), np.arange(1), (1.0, 1.0), False)
+    print(table[1, 0])
+"""
+    assert run(code.replace("NAMES", "('sgd', 'ascent')"), copied) == ["-1.0", "1.0"]
+    assert run(code.replace("NAMES", "('ascent', 'sgd')"), copied) == ["1.0", "-1.0"]
+
+
+def test_variants_have_files_of_their_own(copied):
+    code = "import numpy as np, fastemb; print(fastemb.gather(np.ones((2, 1), '{}'), [1])[0, 0])"
+    folder = copied / "fastemb/kernels/cpu/__pycache__"
+    for dtype in ("f4", "f8"):
+        assert run(code.format(dtype), copied) == ["1.0"]
+    assert (
+        len(list(folder.glob("gather.gather_range-*.nbi"))) == len(list(folder.glob("gather.gather_range-*.nbc"))) == 2
+    )

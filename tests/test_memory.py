@@ -43,6 +43,15 @@ def test_lookup_allocates_its_output(table, ids):
     assert peak(lambda: fastemb.gather(table, ids, out=out)) < 10_000
 
 
+@pytest.mark.parametrize("dtype", ["float16", ">f4", ">f8"])
+def test_lookup_of_other_tables_allocates_its_output(dtype, ids):
+    table = np.zeros((ROWS // 10, WIDTH), dtype)
+    size = LENGTH * WIDTH * table.itemsize
+    assert size <= peak(lambda: fastemb.gather(table, ids // 10)) < 1.5 * size
+    out = np.empty((LENGTH, WIDTH), table.dtype.newbyteorder("="))
+    assert peak(lambda: fastemb.gather(table, ids // 10, out=out)) < 0.5 * size
+
+
 @pytest.mark.parametrize("convert", [lambda i: i.astype(np.uint32), lambda i: i.astype(">i8"), lambda i: i[::-1]])
 def test_lookup_does_not_copy_all_indices(table, rng, convert):
     many = convert(rng.integers(0, ROWS, 400_000))

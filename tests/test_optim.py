@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import decimal
 import math
 import re
 
@@ -222,6 +223,7 @@ def test_float64_gradients_do_not_fit_float32_tables():
         (Adam, {"betas": (1.0, 0.9)}, "betas[0] must be < 1, got 1.0"),
         (Adam, {"betas": (0.9, -0.1)}, "betas[1] must be >= 0, got -0.1"),
         (Adam, {"betas": (0.9,)}, "betas must be two numbers, got (0.9,)"),
+        (Adam, {"betas": 0.9}, "betas must be two numbers, got 0.9"),
         (Adam, {"eps": -1e-9}, "eps must be >= 0, got -1e-09"),
         (Adam, {"weight_decay": math.nan}, "weight_decay must be >= 0, got nan"),
     ],
@@ -237,6 +239,13 @@ def test_hyper_parameters_are_numbers_and_frozen(rule):
         rule(lr="0.1")
     with pytest.raises(dataclasses.FrozenInstanceError):
         rule().lr = 1.0
+    for bad in (True, 1j, np.complex64(1), np.ones(2), [0.1], None):
+        with pytest.raises(TypeError, match="^lr must be a real number, got"):
+            rule(lr=bad)
+    for number in (np.float16(0.5), np.float32(0.5), decimal.Decimal("0.5"), np.array(0.5), 1):
+        assert type(rule(lr=number).lr) is float
+    with pytest.raises(ValueError, match="^lr must be finite, got 1000"):
+        rule(lr=10**400)
     assert hash(rule(lr=0.5)) == hash(rule(lr=0.5))
     assert rule(lr=np.float32(0.5)) == rule(lr=0.5)
 
@@ -269,6 +278,33 @@ def test_states_that_do_not_fit(change, text):
     with unchanged(state.m, state.v), pytest.raises(ValueError, match=f"^{re.escape(text)}$"):
         state.load_state_dict(saved)
     assert state.step == 0
+
+
+def test_a_state_that_cannot_be_written_is_not_loaded_in_part():
+    state = Adam().init(np.ones((3, 2)))
+    state.v.flags.writeable = False
+    with unchanged(state.m, state.v), pytest.raises(ValueError, match=r"^state\.v is read-only"):
+        state.load_state_dict({"step": 4, "m": np.ones((3, 2)), "v": np.ones((3, 2))})
+    assert state.step == 0
+    with pytest.raises(TypeError, match="^state must be a mapping, got NoneType$"):
+        state.load_state_dict(None)
+
+
+@pytest.mark.parametrize("step", [-1, 2**63, 1.5, None])
+def test_step_counts_that_are_none(step):
+    weight = np.ones((3, 2))
+    state = Adam().init(weight)
+    state.step = step
+    with unchanged(weight, state.m, state.v), pytest.raises((ValueError, TypeError), match=r"^state\.step must be"):
+        Adam().step(weight, state, [0], np.ones((1, 2)))
+    assert state.step is step
+
+
+def test_scale_grad_by_freq_is_a_truth_value():
+    weights = np.zeros((2, 3, 1))
+    for weight, flag in zip(weights, ([], "yes"), strict=True):
+        SGD(lr=1.0).step(weight, SGD().init(weight), [0, 0], np.ones((2, 1)), scale_grad_by_freq=flag)
+    assert weights[:, 0, 0].tolist() == [-2, -1]
 
 
 @pytest.mark.parametrize(

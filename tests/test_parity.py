@@ -1,6 +1,7 @@
 """Backends have one set of functions with one set of signatures."""
 
 import inspect
+import pickle
 
 import pytest
 from strategies import BACKENDS
@@ -35,3 +36,11 @@ def test_range_form_and_driver(kernel):
 def test_every_kernel_has_a_docstring(name):
     for kernel in BACKENDS[name].__all__:
         assert inspect.getdoc(getattr(BACKENDS[name], kernel)), kernel
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_kernels_made_for_a_rule_bear_its_name(name):
+    for kernel in ("sgd", "adam"):
+        driver, range_form = (getattr(BACKENDS[name], f"{kernel}{end}") for end in ("", "_range"))
+        assert (driver.__name__, range_form.__name__) == (kernel, f"{kernel}_range")
+        assert pickle.loads(pickle.dumps(driver)) is driver

@@ -57,10 +57,23 @@ def test_norms_of_half_width_rows_are_not_half_width(dtype):
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_norms_whose_squares_overflow(name):
-    weight = np.array([[3e200, 4e200], [3e-200, 4e-200], [1e308, 1e308]])
-    assert BACKENDS[name].renorm(weight, np.arange(3), 5.0, 2.0) == -1
-    np.testing.assert_allclose(weight, [[3, 4], [3e-200, 4e-200], [5 / np.sqrt(2)] * 2], rtol=1e-12)
+@pytest.mark.parametrize(
+    ("row", "max_norm", "p", "norm"),
+    [
+        ([3e200, 4e200], 5.0, 2.0, 5e200),
+        ([1e308, 1e308], 5.0, 2.0, np.sqrt(2) * 1e308),
+        ([3e-200, 4e-200], 1e-201, 2.0, 5e-200),
+        ([3e-160, 4e-160], 1e-161, 2.0, 5e-160),
+        ([5e-4, 5e-4], 1e-5, 100.0, 5e-4 * 2**0.01),
+        ([0.5, 0.5, 0.5, 0.5], 0.1, 1e308, 0.5),
+        ([30.0, 40.0], 5.0, 300.0, 40.0),
+    ],
+)
+def test_norms_whose_powers_leave_the_range_of_floats(name, row, max_norm, p, norm):
+    weight = np.array([row, row])
+    assert BACKENDS[name].renorm(weight, np.array([1]), max_norm, p) == -1
+    assert weight[0].tolist() == row
+    np.testing.assert_allclose(weight[1], np.array(row) * (max_norm / (norm + 1e-7)), rtol=1e-12)
 
 
 @pytest.mark.parametrize("p", NORMS)

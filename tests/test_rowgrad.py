@@ -1,5 +1,6 @@
 """The gradient that holds the touched rows alone."""
 
+import pickle
 import re
 
 import numpy as np
@@ -23,8 +24,28 @@ def test_owns_what_it_holds():
     rows, values = np.array([0, 2]), np.ones((2, 2))
     gradient = RowGrad(rows, values, 3)
     with unchanged(rows, values):
-        gradient.rows[:] = 1
         gradient.values[:] = 7
+    rows[:] = values[:] = 1
+    assert gradient.rows.tolist() == [0, 2]
+    assert (gradient.values == 7).all()
+
+
+def test_its_rows_stay_what_they_are():
+    gradients = RowGrad([0, 2], np.ones((2, 2)), 3), fastemb.embedding_grad([0, 2], np.ones((2, 2)), 3)
+    for gradient in (*gradients, gradients[0] + gradients[1]):
+        with pytest.raises(ValueError, match="read-only"):
+            gradient.rows[0] = 1
+        for name in ("rows", "values", "num_rows"):
+            with pytest.raises(AttributeError):
+                setattr(gradient, name, 0)
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+def test_pickles(protocol):
+    gradient = RowGrad([0, 2], [[1.5, 2.0], [0.0, -1.0]], 3)
+    other = pickle.loads(pickle.dumps(gradient, protocol))
+    assert np.array_equal(other.to_dense(), gradient.to_dense())
+    assert other.shape == gradient.shape
 
 
 @pytest.mark.parametrize(
@@ -55,6 +76,7 @@ def test_dtypes(dtype, wanted):
         ([0], np.ones((1, 1), complex), 3, TypeError, "values must be real numbers that cast safely to float64"),
         ([0], np.ones((1, 1), bool), 3, TypeError, "values must be real numbers that cast safely to float64"),
         ([0], np.ones((1, 1)), -1, ValueError, "num_rows must be >= 0, got -1"),
+        ([0], np.ones((1, 1)), 2**63, ValueError, f"num_rows must be <= {2**63 - 1}, got {2**63}"),
         ([0], np.ones((1, 1)), 1.0, TypeError, "num_rows must be an integer, got 1.0"),
     ],
 )
@@ -88,6 +110,8 @@ def test_norm():
     assert RowGrad([0, 1], [[3.0, 0.0], [0.0, 4.0]], 2).norm() == 5.0
     assert RowGrad([0], np.full((1, 4), 2.0**100, np.float32), 2).norm() == 2.0**101  # squares beyond float32
     assert RowGrad([0], [[3e300, 4e300]], 2).norm() == pytest.approx(5e300, rel=1e-15)  # and beyond float64
+    assert RowGrad([0], [[3e-200, 4e-200]], 2).norm() == pytest.approx(5e-200, rel=1e-15)
+    assert RowGrad([0], [[3e-160, 4e-160]], 2).norm() == pytest.approx(5e-160, rel=1e-15)
     assert np.isnan(RowGrad([0], [[np.nan, 1.0]], 2).norm())
     assert RowGrad([0], [[-np.inf, 1.0]], 2).norm() == np.inf
 

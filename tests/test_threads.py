@@ -1,6 +1,7 @@
 """Threads: when kernels use them, callers at once, and children made by fork, under every threading layer."""
 
 import os
+import sys
 import textwrap
 
 import numba
@@ -10,7 +11,8 @@ from strategies import run_python
 
 from fastemb.kernels.cpu import threads
 
-LAYERS = ["workqueue", "omp"]
+NEEDS_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="GNU OpenMP comes with Numba's Linux wheels alone")
+LAYERS = ["workqueue", pytest.param("omp", marks=NEEDS_LINUX)]
 
 PROBLEM = """
     import hashlib, os, sys

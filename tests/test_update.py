@@ -78,3 +78,16 @@ def test_a_nan_row_stays_the_only_one(rng, rule):
     for array in (weight, *state):
         assert np.isnan(array[rows[5]]).all()
         assert not np.isnan(np.delete(array, rows[5], axis=0)).any()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_runs_without_positions_are_runs(rng, count):
+    starts = np.array([0, 0, 2, 2, 3, 3, 3])
+    results = []
+    for kernels in (reference, cpu):
+        weight, m, v = (np.ones((6, 2)) for _ in range(3))
+        with in_parallel(count):
+            kernels.adam(weight, (m, v), np.ones((3, 2)), np.arange(6), starts, np.arange(3), RULES["adam"][1], False)
+        results.append(np.stack([weight, m, v]))
+    assert same_bits(*results)
+    assert (results[0][1, [0, 2, 4, 5]] < 1).all()

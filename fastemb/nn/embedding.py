@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Any, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from .. import _options
-from .._arrays import accumulator, as_gradient, as_indices, as_table
+from .._arrays import TensorLike, accumulator, as_gradient, as_indices, as_table, check_indices
 from .._compat import as_dtype
-from ..functional import gather, renorm_, row_gradient
+from .._groups import row_gradient
+from .._state import same_kind
+from ..functional import gather, renorm_
 from ..optim import Optimizer, State
 from ..rowgrad import RowGrad
 from .initialisers import Initialiser, make_table
@@ -42,7 +44,7 @@ class Embedding:
         "float32" and "float64" are fast; "float16", and "bfloat16" with ml_dtypes installed, are right.
     device : {"cpu"}
         Where the table lies.
-    seed : int or numpy.random.Generator, optional
+    seed : int, numpy.random.SeedSequence or numpy.random.Generator, optional
         Makes `init` repeatable.
 
     Attributes
@@ -96,7 +98,7 @@ class Embedding:
         optimizer: Optimizer | None = None,
         dtype: DTypeLike = "float32",
         device: str = "cpu",
-        seed: int | np.random.Generator | None = None,
+        seed: int | np.random.SeedSequence | np.random.Generator | None = None,
     ) -> None:
         shape = (
             _options.integer("num_embeddings", num_embeddings, at_least=1),
@@ -105,10 +107,9 @@ class Embedding:
         if device != "cpu":
             msg = f"device must be 'cpu' in this version, got {device!r}"
             raise ValueError(msg)
-        kind = as_table(np.empty((0, 0), as_dtype(dtype)), "dtype").dtype
-        self._set_options(shape[0], padding_idx, max_norm, norm_type, scale_grad_by_freq, optimizer)
-        self._frozen = False
-        self._own(make_table(init, seed, shape, kind))
+        kind = _table_dtype(dtype)
+        self._set_options(shape[0], padding_idx, max_norm, norm_type, scale_grad_by_freq)
+        self._own(make_table(init, seed, shape, kind), optimizer, frozen=False)
         if self.padding_idx is not None:
             self.weight[self.padding_idx] = 0
 
@@ -137,7 +138,7 @@ class Embedding:
         padding_idx, max_norm, norm_type, scale_grad_by_freq, optimizer
             As for the class. A frozen layer with `max_norm` shrinks rows of the shared array.
         dtype : dtype_like, optional
-            That of `weight` by default.
+            That of `weight` by default, in native byte order where it has to be converted.
 
         Returns
         -------
@@ -160,13 +161,15 @@ class Embedding:
         (True, array([[0.5 , 0.25]]))
         """
         table = as_table(weight)
-        kind = table.dtype if dtype is None else as_table(np.empty((0, 0), as_dtype(dtype)), "dtype").dtype
+        kind = table.dtype if dtype is None else _table_dtype(dtype)
         _options.integer("num_embeddings", table.shape[0], at_least=1)
         _options.integer("embedding_dim", table.shape[1], at_least=1)
         self = cls.__new__(cls)
-        self._set_options(table.shape[0], padding_idx, max_norm, norm_type, scale_grad_by_freq, optimizer)
-        self._frozen = freeze
-        self._own(weight if freeze and table.dtype == kind else table.astype(kind.newbyteorder("="), order="C"))
+        self._set_options(table.shape[0], padding_idx, max_norm, norm_type, scale_grad_by_freq)
+        if not freeze or table.dtype != kind:
+            with np.errstate(all="ignore"):
+                weight = table.astype(kind.newbyteorder("="), order="C")
+        self._own(weight, optimizer, frozen=bool(freeze))
         return self
 
     def _set_options(
@@ -176,22 +179,53 @@ class Embedding:
         max_norm: SupportsFloat | None,
         norm_type: SupportsFloat,
         scale_grad_by_freq: bool,
-        optimizer: Optimizer | None,
     ) -> None:
-        if optimizer is not None and not isinstance(optimizer, Optimizer):
-            msg = f"optimizer must be a fastemb.optim.Optimizer, got {type(optimizer).__name__}"
-            raise TypeError(msg)
-        self.padding_idx = _options.padding(padding_idx, num_rows)
-        self.max_norm = None if max_norm is None else _options.real("max_norm", max_norm, infinite=True)
-        self.norm_type = _options.real("norm_type", norm_type, above=0.0, infinite=True)
-        self.scale_grad_by_freq = bool(scale_grad_by_freq)
-        self.optimizer = optimizer
+        self._padding_idx = _options.padding(padding_idx, num_rows)
+        self._max_norm = None if max_norm is None else _options.real("max_norm", max_norm, infinite=True)
+        self._norm_type = _options.real("norm_type", norm_type, above=0.0, infinite=True)
+        self._scale_grad_by_freq = bool(scale_grad_by_freq)
 
-    def _own(self, weight: NDArray[Any]) -> None:
+    def _own(self, weight: NDArray[Any], optimizer: Optimizer | None, *, frozen: bool) -> None:
         self.weight = weight
         self.grad: RowGrad | None = None
-        trains = self.optimizer is not None and not self._frozen
-        self.state: State | None = self.optimizer.init(weight) if trains and self.optimizer else None
+        self._frozen = frozen
+        self.optimizer = optimizer
+
+    @property
+    def optimizer(self) -> Optimizer | None:
+        """The rule that `step` applies; a new one of the same kind keeps the state, one of another kind starts anew."""
+        return self._optimizer
+
+    @optimizer.setter
+    def optimizer(self, rule: Optimizer | None) -> None:
+        if rule is not None and not isinstance(rule, Optimizer):
+            msg = f"optimizer must be a fastemb.optim.Optimizer, got {type(rule).__name__}"
+            raise TypeError(msg)
+        if rule is None or self._frozen:
+            self.state: State | None = None
+        elif type(rule) is not type(getattr(self, "_optimizer", None)):
+            self.state = rule.init(self.weight)
+        self._optimizer = rule
+
+    @property
+    def padding_idx(self) -> int | None:
+        """The row without gradient, in ``[0, N)``."""
+        return self._padding_idx
+
+    @property
+    def max_norm(self) -> float | None:
+        """The greatest norm that a lookup leaves."""
+        return self._max_norm
+
+    @property
+    def norm_type(self) -> float:
+        """The p of that norm."""
+        return self._norm_type
+
+    @property
+    def scale_grad_by_freq(self) -> bool:
+        """Whether gradients are divided by how often their id occurs."""
+        return self._scale_grad_by_freq
 
     @property
     def num_embeddings(self) -> int:
@@ -203,7 +237,7 @@ class Embedding:
         """D, width of a row."""
         return int(self.weight.shape[1])
 
-    def __call__(self, ids: ArrayLike) -> NDArray[Any]:
+    def __call__(self, ids: TensorLike) -> NDArray[Any]:
         """Look ids up: ``weight[ids]``, after `max_norm` if that is set.
 
         Parameters
@@ -224,10 +258,12 @@ class Embedding:
             Ids that are not integers.
         """
         if self.max_norm is not None:
+            ids = as_indices(ids)  # read once: a tensor may be handed over only once
+            check_indices(ids, self.num_embeddings)
             renorm_(self.weight, ids, self.max_norm, self.norm_type)
         return gather(self.weight, ids)
 
-    def backward(self, ids: ArrayLike, dy: ArrayLike) -> None:
+    def backward(self, ids: TensorLike, dy: TensorLike) -> None:
         """Add the gradient of a lookup's result to `grad`. A frozen layer does nothing.
 
         Parameters
@@ -251,7 +287,14 @@ class Embedding:
         indices = as_indices(ids)
         values = as_gradient(dy, (*indices.shape, self.embedding_dim), self.weight.dtype, "dy")
         dtype = accumulator(self.weight.dtype)
-        grad = row_gradient(indices, values, self.num_embeddings, dtype, self.padding_idx, self.scale_grad_by_freq)
+        grad = row_gradient(
+            indices,
+            values,
+            self.num_embeddings,
+            dtype,
+            self.padding_idx,
+            scale_grad_by_freq=self.scale_grad_by_freq,
+        )
         self.grad = grad if self.grad is None else self.grad + grad
 
     def step(self, *, lr: SupportsFloat | None = None) -> None:
@@ -307,6 +350,8 @@ class Embedding:
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave, once all of it is known to fit. What is pending is kept.
 
+        The arrays of the layer are written, also a table that a frozen layer shares.
+
         Parameters
         ----------
         saved : mapping
@@ -314,20 +359,19 @@ class Embedding:
 
         Raises
         ------
+        TypeError
+            Not a mapping, or an entry that is not an array.
         ValueError
-            Missing or unknown names, another shape or dtype, a read-only table; nothing has changed then.
+            Missing or unknown names, another shape or dtype, a read-only table. After any error nothing has changed.
         """
+        if not isinstance(saved, Mapping):
+            msg = f"state_dict must be a mapping, got {type(saved).__name__}"
+            raise TypeError(msg)
         names = {"weight"} | ({"optimizer"} if self.state is not None else set())
         if set(saved) != names:
             msg = f"state_dict must have the entries {sorted(names)}, got {sorted(saved)}"
             raise ValueError(msg)
-        weight = np.asarray(saved["weight"])
-        if weight.shape != self.weight.shape or weight.dtype != self.weight.dtype:
-            msg = (
-                f"weight must have shape {self.weight.shape} and dtype {self.weight.dtype}, "
-                f"got {weight.shape} and {weight.dtype}"
-            )
-            raise ValueError(msg)
+        weight = same_kind("weight", saved["weight"], self.weight)
         as_table(self.weight, write=True)
         if self.state is not None:
             self.state.load_state_dict(saved["optimizer"])
@@ -341,3 +385,7 @@ class Embedding:
                 options.append(f"{name}={getattr(self, name)!r}")
         options.append(f"dtype={self.weight.dtype}")
         return f"Embedding({', '.join(options)})"
+
+
+def _table_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    return as_table(np.empty((0, 0), as_dtype(dtype)), "dtype").dtype.newbyteorder("=")

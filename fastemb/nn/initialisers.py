@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._arrays import as_array
+
 Initialiser = Callable[[np.random.Generator, tuple[int, int], np.dtype[Any]], NDArray[Any]]
 
 
@@ -40,21 +42,26 @@ INITIALISERS: dict[str, Initialiser] = {"normal": normal, "uniform_fan": uniform
 
 
 def make_table(
-    init: str | Initialiser, seed: int | np.random.Generator | None, shape: tuple[int, int], dtype: np.dtype[Any]
+    init: str | Initialiser,
+    seed: int | np.random.SeedSequence | np.random.Generator | None,
+    shape: tuple[int, int],
+    dtype: np.dtype[Any],
 ) -> NDArray[Any]:
     """A new C-contiguous table of `shape` and `dtype`, filled as `init` says."""
+    rng = np.random.default_rng(seed)
     if isinstance(init, str):
         if init not in INITIALISERS:
             msg = f"init must be one of {sorted(INITIALISERS)} or a callable, got {init!r}"
             raise ValueError(msg)
-        fill = INITIALISERS[init]
-    elif callable(init):
-        fill = init
-    else:
+        return INITIALISERS[init](rng, shape, dtype).astype(dtype, copy=False)
+    if not callable(init):
         msg = f"init must be a name or a callable (rng, shape, dtype), got {init!r}"
         raise TypeError(msg)
-    table = np.asarray(fill(np.random.default_rng(seed), shape, dtype))
+    table = as_array(init(rng, shape, dtype), "what init returns")
+    if table.dtype.kind not in "iuf" and table.dtype != dtype:
+        msg = f"init must return real numbers, got {table.dtype}"
+        raise TypeError(msg)
     if table.shape != shape:
         msg = f"init must return an array of shape {shape}, got {table.shape}"
         raise ValueError(msg)
-    return table.astype(dtype, order="C", copy=not (table.flags.owndata and table.flags.writeable))
+    return table.astype(dtype, order="C")  # a copy: what the callable keeps is not the layer's

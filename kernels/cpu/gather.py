@@ -1,7 +1,10 @@
 """Row lookup: ``out[k, :] = weight[indices[k], :]``."""
 
+from typing import Any
+
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from . import threads
 from .check import first_bad
@@ -52,7 +55,7 @@ def _copy_rows_parallel(out, weight, indices, bounds):
         _copy_rows(out, weight, indices, bounds[c], bounds[c + 1])
 
 
-def gather(out, weight, indices):
+def gather(out: NDArray[Any], weight: NDArray[Any], indices: NDArray[Any]) -> int:
     """Look rows up, over threads: ``out[k, :] = weight[indices[k], :]``.
 
     Parameters and result as `gather_range`, for all L positions.

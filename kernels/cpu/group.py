@@ -4,8 +4,11 @@ A position and its index are packed into one 64-bit key, index in the high bits,
 radix sort over the bits of the index alone. Such a sort is stable, so positions of one row stay in order.
 """
 
+from typing import Any
+
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from . import threads
 from .check import first_bad
@@ -225,7 +228,15 @@ def group_range(rows, starts, positions, count, indices, num_rows, padding_idx, 
     return -1
 
 
-def group(rows, starts, positions, count, indices, num_rows, padding_idx):
+def group(
+    rows: NDArray[Any],
+    starts: NDArray[Any],
+    positions: NDArray[Any],
+    count: NDArray[Any],
+    indices: NDArray[Any],
+    num_rows: int,
+    padding_idx: int,
+) -> int:
     """Group all L indices by value, over threads.
 
     Parameters and result as `group_range`, with n = L.

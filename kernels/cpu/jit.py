@@ -5,10 +5,12 @@ import functools
 import hashlib
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numba
-from numba.core.caching import FunctionCache
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 
 EXACT: frozenset[str] = frozenset()
 """No fastmath flag: IEEE results in the order written, so `cpu` and `reference` agree bit for bit."""
@@ -35,14 +37,15 @@ def _sources_digest():
     return digest.hexdigest()
 
 
-_warned = False
+reason_for_no_cache: str | None = None
+"""Why compiled kernels are not kept on disk, once that is known."""
 
 
-def _warn_once(reason):
-    global _warned
-    if _warned:
+def _give_up(reason):
+    global reason_for_no_cache
+    if reason_for_no_cache is not None:
         return
-    _warned = True
+    reason_for_no_cache = str(reason)
     warnings.warn(
         f"fastemb cannot keep compiled kernels on disk ({reason}): each process compiles them again. "
         f"Set NUMBA_CACHE_DIR to a writable folder, or {CACHE_SWITCH}=0 to say that this is meant.",
@@ -51,17 +54,34 @@ def _warn_once(reason):
     )
 
 
+def _pieces(function):
+    """Names of the jitted functions that a kernel was made of, theirs with them."""
+    cells = getattr(function, "__closure__", None) or ()
+    parts = (cell.cell_contents.py_func for cell in cells)
+    return tuple((part.__module__, part.__qualname__, _pieces(part)) for part in parts)
+
+
 class _KernelCache(FunctionCache):  # type: ignore[misc]  # Numba has no types
     """Numba's function cache, keyed so that kernels made by a factory hit it, and silent about a disk that fails."""
 
     def _index_key(self, sig, codegen):
         # Numba pickles what a closure holds; a jitted function's pickle has a new random id in each process, so such a
-        # kernel would never be found again. The names of the pieces and the digest of all sources identify it.
-        pieces = tuple(cell.cell_contents.__qualname__ for cell in self._py_func.__closure__ or ())
-        return sig, codegen.magic_tuple(), pieces, _sources_digest()
+        # kernel would never be found again. The names of its pieces and the digest of all sources identify it.
+        return sig, codegen.magic_tuple(), _pieces(self._py_func), _sources_digest()
+
+    def _use_file_for(self, sig, codegen):
+        # Numba numbers the compiled variants of a function in one index, without a lock: two processes that compile at
+        # once can give one number to two variants. With a file name for each variant there is nothing to number.
+        digest = hashlib.sha256(repr(self._index_key(sig, codegen)).encode()).hexdigest()[:16]
+        self._cache_file = IndexDataCacheFile(
+            cache_path=self._cache_path,
+            filename_base=f"{self._impl.filename_base}-{digest}",
+            source_stamp=_sources_digest(),
+        )
 
     def load_overload(self, sig, target_context):
         try:
+            self._use_file_for(sig, target_context.codegen())
             return super().load_overload(sig, target_context)
         except Exception:  # noqa: BLE001  a damaged pickle raises anything: forget the index and compile
             with contextlib.suppress(OSError):
@@ -70,12 +90,13 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]  # Numba has no types
 
     def save_overload(self, sig, data):
         try:
+            self._use_file_for(sig, data.codegen)
             super().save_overload(sig, data)
         except OSError as error:
-            _warn_once(error)
+            _give_up(error)
 
 
-def jit(*, fastmath, parallel=False):
+def jit(*, fastmath: frozenset[str], parallel: bool = False) -> Callable[[Any], Any]:
     """Compile a kernel or a piece of one.
 
     Parameters
@@ -93,11 +114,13 @@ def jit(*, fastmath, parallel=False):
 
     def decorate(function):
         kernel = numba.njit(function, nogil=True, error_model="numpy", parallel=parallel, fastmath=set(fastmath))
-        if cache_wanted() and not numba.config.DISABLE_JIT:
+        if numba.config.DISABLE_JIT:
+            return function
+        if cache_wanted():
             try:
                 kernel._cache = _KernelCache(function)
             except (RuntimeError, OSError) as error:
-                _warn_once(error)
+                _give_up(error)
         return kernel
 
     return decorate
@@ -108,4 +131,11 @@ def cache_folder() -> str | None:
     from .check import first_bad
 
     cache = getattr(first_bad, "_cache", None)
-    return getattr(cache, "cache_path", None)
+    return None if reason_for_no_cache else getattr(cache, "cache_path", None)
+
+
+def why_no_cache() -> str | None:
+    """Why `cache_folder` is None; None when it is not."""
+    if numba.config.DISABLE_JIT:
+        return "NUMBA_DISABLE_JIT is set"
+    return reason_for_no_cache if cache_wanted() else f"switched off by {CACHE_SWITCH}"

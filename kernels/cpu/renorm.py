@@ -1,11 +1,17 @@
 """Shrinking of rows whose norm exceeds a limit."""
 
+from typing import Any
+
 import numba
 import numpy as np
+from numpy.typing import NDArray
 
 from . import threads
 from .check import first_bad
 from .jit import EXACT, REASSOCIATE, jit
+
+SMALLEST_SUM = 1e-280
+"""A sum of powers above this has lost nothing that counts to underflow."""
 
 
 @jit(fastmath=REASSOCIATE)
@@ -35,14 +41,14 @@ def _largest(weight, row):
 
 @jit(fastmath=EXACT)
 def _norm(weight, row, norm_type):
-    """``(sum |x|**p) ** (1 / p)`` in float64, by the largest element where the sum itself would overflow."""
+    """``(sum |x|**p) ** (1 / p)`` in float64, in units of the largest element where powers leave float64's range."""
     if np.isinf(norm_type):
         return _largest(weight, row)
     total = _power_sum(weight, row, norm_type, 1.0)
-    if not np.isinf(total):
+    if np.isnan(total) or SMALLEST_SUM <= total < np.inf:
         return total ** (1.0 / norm_type)
     largest = _largest(weight, row)
-    if not np.isfinite(largest):
+    if largest == 0 or np.isinf(largest):
         return largest
     return largest * _power_sum(weight, row, norm_type, largest) ** (1.0 / norm_type)
 
@@ -96,7 +102,7 @@ def _renorm_parallel(weight, rows, max_norm, norm_type, bounds):
         _renorm_rows(weight, rows, max_norm, norm_type, bounds[c], bounds[c + 1])
 
 
-def renorm(weight, rows, max_norm, norm_type):
+def renorm(weight: NDArray[Any], rows: NDArray[Any], max_norm: float, norm_type: float) -> int:
     """Shrink all U rows, over threads.
 
     Parameters and result as `renorm_range`.

@@ -4,13 +4,50 @@ A rule is a small jitted function ``rule(weight, state, row, total, hyper)`` tha
 its state, given the sum of the row's gradients. `row_pass` closes over one and makes the range form and the driver.
 """
 
+from typing import Any
+
 import numba
 import numpy as np
 
-from .. import SUM_BLOCK
+from .. import SUM_BLOCK, name_after_rule
 from . import threads
 from .check import first_bad
 from .jit import EXACT, jit
+
+DOC = """{rule}
+
+    ``name_range(..., start, stop)`` does the runs ``[start, stop)``; ``name(...)`` does all of them, over threads. G is
+    the sum of a run's rows of `grad`, or with `scale_grad_by_freq` of those divided by the run's length.
+
+    Parameters
+    ----------
+    weight : (N, D) float32 or float64
+        Changed in place at `rows` alone.
+    state : tuple of (N, D), dtype of weight
+        Likewise; how many, and what, is said above.
+    grad : (L, D) float32 or float64
+        Read at `positions` alone; not wider than `weight`, must not overlap what is written.
+    rows : (U,) int64
+        Distinct rows of `weight`.
+    starts : (U + 1,) int64
+        Run u is ``positions[starts[u]:starts[u + 1]]``.
+    positions : (starts[U],) int64
+        Rows of `grad`.
+    hyper : tuple of float
+        The numbers named above.
+    scale_grad_by_freq : bool
+        Divide each row of a run by the run's length first.
+
+    Returns
+    -------
+    int
+        First u with ``rows[u]`` outside ``[0, N)``, nothing changed then; or -1.
+
+    Notes
+    -----
+    Arithmetic is in weight's dtype, operation by operation as written. Moves ``(L + 2 * U * (1 + len(state))) * D *
+    itemsize`` bytes. The bits do not depend on the number of threads.
+    """
 
 
 @jit(fastmath=EXACT)
@@ -39,7 +76,7 @@ def _sum_run(total, part, grad, positions, lo, hi, divisor):
             total[j] += part[j]
 
 
-def row_pass(rule):
+def row_pass(rule: Any) -> tuple[Any, Any]:
     """Make the kernel that sums each run's gradient and hands it to `rule`.
 
     Parameters
@@ -89,9 +126,10 @@ def row_pass(rule):
         if bad < 0:
             # Equal shares of positions, cut between rows: a row belongs to one thread.
             bounds = np.searchsorted(starts[: count + 1], threads.split(int(starts[count]), parts))
+            bounds[-1] = count  # runs without positions at the end are runs too
             with threads.region():
                 parallel_form(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, bounds)
         return bad
 
-    range_form.__doc__ = driver.__doc__ = rule.__doc__
+    name_after_rule(range_form, driver, rule, DOC.format(rule=rule.__doc__))
     return range_form, driver

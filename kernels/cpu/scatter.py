@@ -1,5 +1,9 @@
 """Duplicate-safe scatter-add of grouped rows."""
 
+from typing import Any
+
+from numpy.typing import NDArray
+
 from .jit import EXACT, jit
 from .runs import row_pass
 
@@ -47,7 +51,14 @@ def scatter_add_range(target, updates, rows, starts, positions, scale_grad_by_fr
     return _add_range(target, (), updates, rows, starts, positions, (), scale_grad_by_freq, start, stop)
 
 
-def scatter_add(target, updates, rows, starts, positions, scale_grad_by_freq):
+def scatter_add(
+    target: NDArray[Any],
+    updates: NDArray[Any],
+    rows: NDArray[Any],
+    starts: NDArray[Any],
+    positions: NDArray[Any],
+    scale_grad_by_freq: bool,
+) -> int:
     """Add all U runs of rows, over threads.
 
     Parameters and result as `scatter_add_range`.

@@ -1,13 +1,6 @@
 """Optimizer steps on the touched rows alone: gradients summed over duplicates and applied in one pass.
 
-Every kernel here has the form that `row_pass` gives it; a rule states what happens to one row.
-
-``name_range(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, start, stop)`` does runs
-``[start, stop)``; ``name(...)`` without the last two does all of them over threads. ``weight`` (N, D) and the arrays of
-the tuple ``state`` are changed in place at ``rows``; ``grad`` (L, D), ``rows`` (U,), ``starts`` (U + 1,) and
-``positions`` are those of `scatter_add_range`; G below is a run's summed gradient, or with ``scale_grad_by_freq`` its
-mean. Both return the first u with ``rows[u]`` outside ``[0, N)`` and change nothing then; or -1. Arithmetic is in
-weight's dtype; the bits do not depend on the number of threads.
+A rule states what happens to one row; `row_pass` makes the two kernels of it, and their documentation.
 """
 
 import numpy as np

@@ -1,5 +1,9 @@
 """Row lookup: ``out[k, :] = weight[indices[k], :]``."""
 
+from typing import Any
+
+from numpy.typing import NDArray
+
 from .check import first_bad
 
 
@@ -11,6 +15,6 @@ def gather_range(out, weight, indices, start, stop):
     return bad
 
 
-def gather(out, weight, indices):
+def gather(out: NDArray[Any], weight: NDArray[Any], indices: NDArray[Any]) -> int:
     """See `fastemb.kernels.cpu.gather`."""
     return gather_range(out, weight, indices, 0, indices.size)

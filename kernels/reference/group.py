@@ -1,6 +1,9 @@
 """Grouping of duplicate indices: distinct rows, and the positions of each, in a stable order."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from .check import first_bad
 
@@ -21,6 +24,14 @@ def group_range(rows, starts, positions, count, indices, num_rows, padding_idx, 
     return -1
 
 
-def group(rows, starts, positions, count, indices, num_rows, padding_idx):
+def group(
+    rows: NDArray[Any],
+    starts: NDArray[Any],
+    positions: NDArray[Any],
+    count: NDArray[Any],
+    indices: NDArray[Any],
+    num_rows: int,
+    padding_idx: int,
+) -> int:
     """See `fastemb.kernels.cpu.group`."""
     return group_range(rows, starts, positions, count, indices, num_rows, padding_idx, 0, indices.size)

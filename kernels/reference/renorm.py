@@ -1,6 +1,9 @@
 """Shrinking of rows whose norm exceeds a limit."""
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from .check import first_bad
 
@@ -30,6 +33,6 @@ def renorm_range(weight, rows, max_norm, norm_type, start, stop):
     return bad
 
 
-def renorm(weight, rows, max_norm, norm_type):
+def renorm(weight: NDArray[Any], rows: NDArray[Any], max_norm: float, norm_type: float) -> int:
     """See `fastemb.kernels.cpu.renorm`."""
     return renorm_range(weight, rows, max_norm, norm_type, 0, rows.size)

@@ -4,13 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import SUM_BLOCK
+from .. import SUM_BLOCK, accumulator, name_after_rule
 from .check import first_bad
-
-
-def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype that sums and optimizer state have for a table: float32 for half-width ones, else its own."""
-    return np.dtype(np.float32) if dtype.itemsize < 4 else dtype
 
 
 def sum_runs(grad, starts, positions, scale_grad_by_freq, start, stop, dtype):
@@ -30,7 +25,7 @@ def sum_runs(grad, starts, positions, scale_grad_by_freq, start, stop, dtype):
     return total
 
 
-def row_pass(rule):
+def row_pass(rule: Any) -> tuple[Any, Any]:
     """Make the range form and the driver that sum each run's gradient and hand all sums to `rule`.
 
     ``rule(weight, state, total, hyper) -> (new weight, new state)`` on the (U, D) blocks of touched rows.
@@ -53,5 +48,5 @@ def row_pass(rule):
     def driver(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq):
         return range_form(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, 0, rows.size)
 
-    range_form.__doc__ = driver.__doc__ = rule.__doc__
+    name_after_rule(range_form, driver, rule, rule.__doc__)
     return range_form, driver

@@ -1,0 +1,104 @@
+"""What an optimizer remembers of a table between steps."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from numpy.typing import NDArray
+
+from . import _options
+from ._arrays import as_array, as_table
+
+
+def same_kind(name: str, saved: Any, own: NDArray[Any]) -> NDArray[Any]:
+    """A saved array, if it has the shape and dtype of the one that it is to replace."""
+    array = as_array(saved, name)
+    if array.shape != own.shape or array.dtype != own.dtype:
+        msg = f"{name} must have shape {own.shape} and dtype {own.dtype}, got {array.shape} and {array.dtype}"
+        raise ValueError(msg)
+    return array
+
+
+@dataclasses.dataclass(eq=False)
+class State:
+    """What an optimizer remembers of a table between steps; this one remembers the number of steps.
+
+    Parameters
+    ----------
+    step : int
+        Steps taken, t.
+    """
+
+    step: int = 0
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays of the state by name, in the order of the kernels.
+
+        Returns
+        -------
+        dict of str to ndarray
+            The arrays themselves.
+        """
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "step"}
+
+    def state_dict(self) -> dict[str, Any]:
+        """The step count and the arrays by name.
+
+        Returns
+        -------
+        dict
+            Refers to the arrays of this state: copy what must not change with it.
+        """
+        return {"step": self.step, **self.arrays()}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` gave, once all of it is known to fit.
+
+        Parameters
+        ----------
+        saved : mapping
+            With the names, shapes and dtypes of this state.
+
+        Raises
+        ------
+        TypeError
+            Not a mapping, or an entry that is not an array.
+        ValueError
+            Missing or unknown names, another shape or dtype, an array of this state that is read-only. After any error
+            nothing has changed.
+        """
+        step, arrays = self._checked(saved)
+        for name, array in self.arrays().items():
+            array[...] = arrays[name]
+        self.step = step
+
+    def _checked(self, saved: Mapping[str, Any]) -> tuple[int, dict[str, NDArray[Any]]]:
+        own = self.arrays()
+        if not isinstance(saved, Mapping):
+            msg = f"state must be a mapping, got {type(saved).__name__}"
+            raise TypeError(msg)
+        if set(saved) != {"step", *own}:
+            msg = f"state must have the entries {sorted({'step', *own})}, got {sorted(saved)}"
+            raise ValueError(msg)
+        for name, array in own.items():
+            as_table(array, f"state.{name}", write=True)
+        arrays = {name: same_kind(f"state {name!r}", saved[name], array) for name, array in own.items()}
+        return _options.integer("step", saved["step"], at_least=0), arrays
+
+
+@dataclasses.dataclass(eq=False)
+class AdamState(State):
+    """State of `Adam`: running means of the gradient and of its square.
+
+    Parameters
+    ----------
+    step : int
+        Steps taken, t.
+    m, v : (N, D) ndarray
+        The running means; float32 for half-width tables, else the table's dtype.
+    """
+
+    m: NDArray[Any] = dataclasses.field(kw_only=True)
+    v: NDArray[Any] = dataclasses.field(kw_only=True)
