@@ -49,7 +49,7 @@ def main(arguments=None):
     if min(options.sizes) < 1 or options.rounds < 1:
         parser.error("sizes and rounds must be >= 1")
 
-    console = rich.console.Console(width=None if sys.stdout.isatty() else 110)
+    console = rich.console.Console(width=None if sys.stdout.isatty() else 120)
     about = machine.machine()
     for sentence in machine.warnings_of(about):
         console.print(f"[bold]Note:[/bold] {sentence}")
@@ -71,9 +71,8 @@ def main(arguments=None):
     largest = max(options.sizes)
     matmul = next(r for r in by_case["lookup"] if r["N"] == largest and r["op"] == "one-hot matmul")
     times = report.ratio(matmul["speedup"])
-    console.print(
-        f"At N = {largest:,} the one-hot matmul alone takes {times} times as long as the lookup.", highlight=False
-    )
+    sentence = f"At N = {largest:,} the one-hot matmul alone takes {times} times as long as the lookup."
+    console.print(sentence, highlight=False)
     options.output.mkdir(parents=True, exist_ok=True)
     records = [record for part in by_case.values() for record in part]
     (options.output / "onehot.json").write_text(json.dumps({"machine": about, "records": records}, indent=1) + "\n")

@@ -11,6 +11,9 @@ import numpy as np
 EXPONENT = 1.05
 """Of the bounded power law."""
 
+PASSAGE = 64
+"""Words in a row in the text stream."""
+
 SKIPPED = {"site-packages", "dist-packages"}
 """Folders in the standard library's that are not of it."""
 
@@ -32,15 +35,15 @@ def zipf(num_rows, length, seed=0):
 
 
 def text(num_rows, length, seed=0):
-    """Words in a row of the running Python's standard library sources: (length,) int64.
+    """Words of the running Python's standard library sources: (length,) int64.
 
     The ``num_rows - 1`` most frequent words have ids 0, 1, ... by frequency; every other word is the unknown id
-    ``num_rows - 1``. The passage starts at a seeded place and wraps at the end.
+    ``num_rows - 1``. Like a batch in training, it is made of passages from seeded places, `PASSAGE` words each.
     """
     ranks = _word_ranks()
-    start = np.random.default_rng(seed).integers(0, ranks.size)
-    passage = np.take(ranks, np.arange(start, start + length), mode="wrap")
-    return np.minimum(passage, num_rows - 1)
+    starts = np.random.default_rng(seed).integers(0, ranks.size - PASSAGE, -(-length // PASSAGE))
+    words = ranks[starts[:, np.newaxis] + np.arange(PASSAGE)].reshape(-1)[:length]
+    return np.minimum(words, num_rows - 1)
 
 
 @functools.cache

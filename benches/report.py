@@ -51,7 +51,7 @@ def table(case, records, subtitle):
     grid = rich.table.Table(title=f"{TITLES[case]} ({subtitle})", box=rich.box.SIMPLE_HEAD, title_justify="left")
     grid.add_column("N", justify="right")
     grid.add_column("distinct", justify="right")
-    grid.add_column("way")
+    grid.add_column("way", no_wrap=True)
     for name in ("time", "times fastemb's", "(quartiles)", "input", "peak memory"):
         grid.add_column(name, justify="right")
     previous = None

@@ -239,7 +239,7 @@ def test_nan_inf_and_overflow_make_no_warnings(dtype):
 def test_tensors_that_cannot_be_exported():
     class Tensor:
         def __dlpack__(self, **options):
-            raise BufferError("no such dtype")
+            raise BufferError("no such dtype")  # noqa: EM101
 
         def __dlpack_device__(self):
             return (1, 0)

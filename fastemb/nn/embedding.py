@@ -135,8 +135,16 @@ class Embedding:
         freeze : bool
             True: the layer shares `weight` if it has the wanted dtype, and `backward` and `step` do nothing. False: the
             layer trains a copy.
-        padding_idx, max_norm, norm_type, scale_grad_by_freq, optimizer
-            As for the class. A frozen layer with `max_norm` shrinks rows of the shared array.
+        padding_idx : int, optional
+            As for the class, but the row keeps what it holds.
+        max_norm : float, optional
+            As for the class. A frozen layer shrinks rows of the shared array.
+        norm_type : float
+            As for the class.
+        scale_grad_by_freq : bool
+            As for the class.
+        optimizer : fastemb.optim.Optimizer, optional
+            As for the class.
         dtype : dtype_like, optional
             That of `weight` by default, in native byte order where it has to be converted.
 

@@ -4,6 +4,7 @@ A rule is a small jitted function ``rule(weight, state, row, total, hyper)`` tha
 its state, given the sum of the row's gradients. `row_pass` closes over one and makes the range form and the driver.
 """
 
+import inspect
 from typing import Any
 
 import numba
@@ -16,38 +17,38 @@ from .jit import EXACT, jit
 
 DOC = """{rule}
 
-    ``name_range(..., start, stop)`` does the runs ``[start, stop)``; ``name(...)`` does all of them, over threads. G is
-    the sum of a run's rows of `grad`, or with `scale_grad_by_freq` of those divided by the run's length.
+``name_range(..., start, stop)`` does the runs ``[start, stop)``; ``name(...)`` does all of them, over threads. G is
+the sum of a run's rows of `grad`, or with `scale_grad_by_freq` of those divided by the run's length.
 
-    Parameters
-    ----------
-    weight : (N, D) float32 or float64
-        Changed in place at `rows` alone.
-    state : tuple of (N, D), dtype of weight
-        Likewise; how many, and what, is said above.
-    grad : (L, D) float32 or float64
-        Read at `positions` alone; not wider than `weight`, must not overlap what is written.
-    rows : (U,) int64
-        Distinct rows of `weight`.
-    starts : (U + 1,) int64
-        Run u is ``positions[starts[u]:starts[u + 1]]``.
-    positions : (starts[U],) int64
-        Rows of `grad`.
-    hyper : tuple of float
-        The numbers named above.
-    scale_grad_by_freq : bool
-        Divide each row of a run by the run's length first.
+Parameters
+----------
+weight : (N, D) float32 or float64
+    Changed in place at `rows` alone.
+state : tuple of (N, D), dtype of weight
+    Likewise; how many, and what, is said above.
+grad : (L, D) float32 or float64
+    Read at `positions` alone; not wider than `weight`, must not overlap what is written.
+rows : (U,) int64
+    Distinct rows of `weight`.
+starts : (U + 1,) int64
+    Run u is ``positions[starts[u]:starts[u + 1]]``.
+positions : (starts[U],) int64
+    Rows of `grad`.
+hyper : tuple of float
+    The numbers named above.
+scale_grad_by_freq : bool
+    Divide each row of a run by the run's length first.
 
-    Returns
-    -------
-    int
-        First u with ``rows[u]`` outside ``[0, N)``, nothing changed then; or -1.
+Returns
+-------
+int
+    First u with ``rows[u]`` outside ``[0, N)``, nothing changed then; or -1.
 
-    Notes
-    -----
-    Arithmetic is in weight's dtype, operation by operation as written. Moves ``(L + 2 * U * (1 + len(state))) * D *
-    itemsize`` bytes. The bits do not depend on the number of threads.
-    """
+Notes
+-----
+Arithmetic is in weight's dtype, operation by operation as written. Moves ``(L + 2 * U * (1 + len(state))) * D *
+itemsize`` bytes. The bits do not depend on the number of threads.
+"""
 
 
 @jit(fastmath=EXACT)
@@ -131,5 +132,5 @@ def row_pass(rule: Any) -> tuple[Any, Any]:
                 parallel_form(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, bounds)
         return bad
 
-    name_after_rule(range_form, driver, rule, DOC.format(rule=rule.__doc__))
+    name_after_rule(range_form, driver, rule, DOC.format(rule=inspect.cleandoc(rule.__doc__ or "")))
     return range_form, driver

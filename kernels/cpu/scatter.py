@@ -10,6 +10,7 @@ from .runs import row_pass
 
 @jit(fastmath=EXACT)
 def _add(target, state, row, total, hyper):
+    """``target += G``; state (), hyper ()."""
     for j in range(total.size):
         target[row, j] += total[j]
 

@@ -8,6 +8,7 @@ from .runs import row_pass
 
 
 def _add(target, state, total, hyper):
+    """``target += G``; state (), hyper ()."""
     return target + total, state
 
 
