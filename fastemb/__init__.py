@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import kernels, nn, optim
+    from . import buffers, kernels, nn, optim
     from .functional import embedding_grad, gather, one_hot, renorm_, scatter_add
     from .nn import Embedding
     from .rowgrad import RowGrad
@@ -20,6 +20,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Embedding",
     "RowGrad",
+    "buffers",
     "embedding_grad",
     "gather",
     "kernels",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, SupportsFloat, SupportsIndex, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from . import _options
+from . import _options, buffers
 from ._arrays import (
     BLOCK,
     TensorLike,
@@ -29,6 +31,20 @@ from ._groups import Groups, add_groups, row_gradient
 from .rowgrad import RowGrad
 
 _S = TypeVar("_S", bound=np.generic)
+
+_SMALL = 1 << 12
+"""Elements of a result that `ndarray.take` has copied before a compiled kernel has begun."""
+
+_ARRAY, _FLOAT32, _FLOAT64, _INT64 = np.ndarray, np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
+
+
+@functools.cache
+def _any_bad() -> Callable[[NDArray[Any], int], bool]:
+    from .kernels.cpu.check import any_bad
+
+    found: Callable[[NDArray[Any], int], bool] = any_bad
+    return found
+
 
 __all__ = ["embedding_grad", "gather", "one_hot", "renorm_", "scatter_add"]
 
@@ -64,6 +80,7 @@ def gather(weight: NDArray[_S], indices: TensorLike, *, out: NDArray[_S] | None 
     Notes
     -----
     Moves ``2 * L * D * itemsize`` bytes and the indices. Bits are copied, so the result is exact on every backend.
+    A new result of a megabyte or more lies in recycled memory: see `fastemb.buffers`.
     torch's ``F.embedding`` computes the same; ``numpy.take`` and ``weight[indices]`` let negative indices wrap.
 
     Examples
@@ -75,13 +92,29 @@ def gather(weight: NDArray[_S], indices: TensorLike, *, out: NDArray[_S] | None 
            [ 0.9,  0.2],
            [-0.7,  0.6]])
     """
+    # A few rows, and nothing unusual: NumPy's own loop has copied them before a general way has looked at everything.
+    if (
+        out is None
+        and type(weight) is _ARRAY
+        and type(indices) is _ARRAY
+        and indices.dtype is _INT64
+        and (weight.dtype is _FLOAT32 or weight.dtype is _FLOAT64)
+        and weight.flags.carray
+        and indices.flags.carray
+        and weight.ndim == 2
+        and indices.size * weight.shape[1] <= _SMALL
+    ):
+        num_rows = weight.shape[0]
+        if _any_bad()(indices if indices.ndim == 1 else indices.reshape(-1), num_rows):
+            raise index_error(indices, num_rows)
+        return weight.take(indices, 0)
     table = as_table(weight)
     ids = as_indices(indices)
     num_rows, width = table.shape
     shape = (*ids.shape, width)
     dtype = table.dtype.newbyteorder("=")
     if out is None:
-        result = np.empty(shape, dtype)
+        result = buffers.empty(shape, dtype)
     else:
         result = as_out(out, shape, dtype)
         require_disjoint({"out": result}, {"weight": table, "indices": ids})

@@ -1,5 +1,7 @@
 """Row lookup."""
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -7,6 +9,9 @@ from strategies import BACKENDS, THREADS, in_parallel, lookups, read_only, same_
 
 import fastemb
 from fastemb._arrays import BLOCK
+from fastemb.kernels import cpu
+
+STREAM_ABOVE = sys.modules[cpu.gather.__module__].STREAM_ABOVE
 
 
 @given(lookups())
@@ -54,6 +59,23 @@ def test_unaligned_out(rng):
     table = rng.standard_normal((9, 4), dtype=np.float32)
     out = unaligned(np.full((2, 4), np.nan, np.float32))
     assert np.array_equal(fastemb.gather(table, [8, 1], out=out), table[[8, 1]])
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("offset", [0, 4, 16, 60])
+@pytest.mark.parametrize("width", [16, 33, 64, 150, 601])
+def test_large_outputs_at_any_address(rng, count, offset, width):
+    length = STREAM_ABOVE // (4 * width) + 100
+    table = rng.standard_normal((5000, width), dtype=np.float32)
+    indices = rng.integers(0, 5000, length)
+    raw = np.full(4 * (length * width) + 256, 0x5A, np.uint8)
+    start = -raw.ctypes.data % 64 + 64 + offset
+    out = raw[start : start + 4 * length * width].view(np.float32).reshape(length, width)
+    with in_parallel(count):
+        fastemb.gather(table, indices, out=out)
+    assert np.array_equal(out, table[indices])
+    assert (raw[:start] == 0x5A).all()
+    assert (raw[start + out.nbytes :] == 0x5A).all()
 
 
 @pytest.mark.parametrize(

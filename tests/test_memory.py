@@ -37,6 +37,19 @@ def ids(rng):
     return rng.integers(0, ROWS, LENGTH)
 
 
+@pytest.fixture(autouse=True)
+def _no_recycled_memory():
+    before = fastemb.buffers.limit()
+    fastemb.buffers.set_limit(0)
+    yield
+    fastemb.buffers.set_limit(before)
+
+
+def test_recycled_memory_is_not_allocated_again(table, ids):
+    fastemb.buffers.set_limit(1 << 28)
+    assert peak(lambda: fastemb.gather(table, ids)) < 10_000
+
+
 def test_lookup_allocates_its_output(table, ids):
     assert GRADIENT_BYTES <= peak(lambda: fastemb.gather(table, ids)) < GRADIENT_BYTES + 10_000
     out = np.empty((LENGTH, WIDTH), np.float32)

@@ -37,3 +37,9 @@ def first_bad(indices, num_rows, start, stop):
             if np.uint64(np.int64(indices[k])) >= limit:
                 return k
     return -1
+
+
+@jit(fastmath=EXACT)
+def any_bad(indices, num_rows):
+    """Whether an index is outside ``[0, num_rows)``: `first_bad` for callers to whom a microsecond is long."""
+    return first_bad(indices, num_rows, 0, indices.size) >= 0

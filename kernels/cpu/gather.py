@@ -6,17 +6,104 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from . import threads
+from . import simd, threads
 from .check import first_bad
 from .jit import EXACT, jit
 
+STREAM_ABOVE = 8 << 20
+"""Bytes of output from which rows are written past the caches: it would not stay there, and reading it first costs."""
+
+STREAM_ROWS_ABOVE = 512
+"""Bytes of a row from which that pays although rows do not begin at cache lines."""
+
+AHEAD = 8
+"""Rows between the one that is copied and the one that is asked for, in a table above `PREFETCH_ABOVE` bytes."""
+
+PREFETCH_ABOVE = 1 << 20
+
 
 @jit(fastmath=EXACT)
-def _copy_rows(out, weight, indices, start, stop):
-    for k in range(start, stop):
-        row = np.int64(indices[k])
-        for j in range(weight.shape[1]):
-            out[k, j] = weight[row, j]
+def _store(where, vector):
+    simd.store(where, vector)
+
+
+@jit(fastmath=EXACT)
+def _stream(where, vector):
+    simd.stream(where, vector)
+
+
+@jit(fastmath=EXACT)
+def _no_head(target, row_bytes):
+    return np.uintp(0)
+
+
+@jit(fastmath=EXACT)
+def _head_to_line(target, row_bytes):
+    """Bytes before the first cache line that begins in the row."""
+    return min((np.uintp(0) - target) & np.uintp(simd.LINE - 1), row_bytes)
+
+
+def _row_copier(put, head_of):
+    """Make the loop over positions for rows of contiguous elements: whole vectors by `put`, ends by masked stores."""
+
+    @jit(fastmath=EXACT)
+    def copy_rows(out, weight, indices, start, stop):
+        zero = weight.dtype.type(0)
+        wide, line = simd.wide(zero), simd.line(zero)
+        item = np.uintp(weight.itemsize)
+        row_bytes = np.uintp(weight.shape[1]) * item
+        base, stride = simd.address(weight), np.uintp(weight.strides[0])
+        target = simd.address(out) + np.uintp(start) * row_bytes
+        last_ahead = stop - AHEAD if weight.size * weight.itemsize > PREFETCH_ABOVE else start
+        for k in range(start, stop):
+            if k < last_ahead:
+                coming = base + np.uintp(indices[k + AHEAD]) * stride
+                at = np.uintp(0)
+                while at < row_bytes:
+                    simd.prefetch(coming + at)
+                    at += np.uintp(simd.LINE)
+            source = base + np.uintp(indices[k]) * stride
+            at = head_of(target, row_bytes)
+            if at > 0:
+                n = np.int64(at // item)
+                simd.store_first(target, simd.load_first(source, line, n), n)
+            while at + np.uintp(simd.WIDE) <= row_bytes:
+                put(target + at, simd.load(source + at, wide))
+                at += np.uintp(simd.WIDE)
+            while at + np.uintp(simd.LINE) <= row_bytes:
+                put(target + at, simd.load(source + at, line))
+                at += np.uintp(simd.LINE)
+            if at < row_bytes:
+                n = np.int64((row_bytes - at) // item)
+                simd.store_first(target + at, simd.load_first(source + at, line, n), n)
+            target += row_bytes
+
+    return copy_rows
+
+
+_copy_rows_cached = _row_copier(_store, _no_head)
+_copy_rows_streamed = _row_copier(_stream, _head_to_line)
+
+
+@jit(fastmath=EXACT)
+def _worth_streaming(out):
+    row_bytes = np.uintp(out.shape[1] * out.itemsize)
+    aligned = (simd.address(out) | row_bytes) & np.uintp(simd.LINE - 1) == 0
+    return aligned or row_bytes >= STREAM_ROWS_ABOVE
+
+
+@jit(fastmath=EXACT)
+def _copy_rows(out, weight, indices, start, stop, streamed):
+    if weight.shape[1] > 1 and weight.strides[1] != weight.itemsize:
+        for k in range(start, stop):
+            row = np.int64(indices[k])
+            for j in range(weight.shape[1]):
+                out[k, j] = weight[row, j]
+    elif streamed and _worth_streaming(out):
+        _copy_rows_streamed(out, weight, indices, start, stop)
+        simd.fence()
+    else:
+        _copy_rows_cached(out, weight, indices, start, stop)
 
 
 @jit(fastmath=EXACT)
@@ -25,7 +112,7 @@ def gather_range(out, weight, indices, start, stop):
 
     Parameters
     ----------
-    out : (L, D), dtype of weight
+    out : (L, D), dtype of weight, C-contiguous
         Rows ``start`` to ``stop`` are written. Must not overlap ``weight``.
     weight : (N, D) float32 or float64
         The table; any strides, never written.
@@ -41,18 +128,20 @@ def gather_range(out, weight, indices, start, stop):
 
     Notes
     -----
-    Moves ``2 * (stop - start) * D * itemsize`` bytes and the indices. No arithmetic: bits are copied.
+    Moves ``2 * (stop - start) * D * itemsize`` bytes and the indices. No arithmetic: bits are copied. An output above
+    `STREAM_ABOVE` bytes is written past the caches.
     """
     bad = first_bad(indices, weight.shape[0], start, stop)
     if bad < 0:
-        _copy_rows(out, weight, indices, start, stop)
+        _copy_rows(out, weight, indices, start, stop, (stop - start) * out.shape[1] * out.itemsize > STREAM_ABOVE)
     return bad
 
 
 @jit(fastmath=EXACT, parallel=True)
 def _copy_rows_parallel(out, weight, indices, bounds):
+    streamed = out.size * out.itemsize > STREAM_ABOVE
     for c in numba.prange(bounds.size - 1):
-        _copy_rows(out, weight, indices, bounds[c], bounds[c + 1])
+        _copy_rows(out, weight, indices, bounds[c], bounds[c + 1], streamed)
 
 
 def gather(out: NDArray[Any], weight: NDArray[Any], indices: NDArray[Any]) -> int:

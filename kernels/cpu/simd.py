@@ -1,0 +1,233 @@
+"""Explicit SIMD for Numba: the only LLVM IR on the CPU side.
+
+A `Vector` is some numbers of one dtype that LLVM keeps in as many registers as they need on the machine at hand
+(AVX-512, AVX2, SSE2, NEON). All functions here are Numba intrinsics, to be called from jitted code; addresses are
+unsigned integers (`address`).
+"""
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.datamodel import register_default
+from numba.core.datamodel.models import PrimitiveModel
+from numba.core.errors import TypingError
+from numba.extending import intrinsic
+
+INT8, INT32 = ir.IntType(8), ir.IntType(32)
+LINE = 64
+"""Bytes of a cache line, and of a `line` vector: one register of AVX-512, two of AVX2, four of SSE2."""
+
+WIDE = 256
+"""Bytes of a `wide` vector: four registers of AVX-512, eight of AVX2, all sixteen of SSE2."""
+
+
+class Vector(types.Type):  # type: ignore[misc]  # Numba has no types
+    """Numba type of ``lanes`` numbers of `dtype`."""
+
+    def __init__(self, dtype, lanes):
+        self.dtype, self.lanes = dtype, lanes
+        super().__init__(name=f"vector({dtype} x {lanes})")
+
+
+@register_default(Vector)
+class _VectorModel(PrimitiveModel):  # type: ignore[misc]
+    def __init__(self, manager, vector):
+        element = manager.lookup(vector.dtype).get_value_type()
+        super().__init__(manager, vector, ir.VectorType(element, vector.lanes))
+
+
+def _pointer(builder, address, vector_type):
+    return builder.inttoptr(address, vector_type.as_pointer())
+
+
+def _constant(vector_type, value):
+    return ir.Constant(vector_type, [value] * vector_type.count)
+
+
+def _splat(builder, scalar, lanes):
+    one = builder.insert_element(ir.Constant(ir.VectorType(scalar.type, lanes), ir.Undefined), scalar, INT32(0))
+    return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(INT32, lanes), [0] * lanes))
+
+
+def _call(builder, name, result, *arguments):
+    kind = ir.FunctionType(result, [argument.type for argument in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+
+
+def _suffix(vector):
+    return f"v{vector.lanes}f{vector.dtype.bitwidth}"
+
+
+@intrinsic
+def address(context, array):
+    """Where an array's first element lies."""
+
+    def codegen(context, builder, signature, arguments):
+        struct = context.make_array(signature.args[0])(context, builder, arguments[0])
+        return builder.ptrtoint(struct.data, ir.IntType(64))
+
+    return types.uintp(array), codegen
+
+
+def _filler(nbytes, doc):
+    @intrinsic
+    def fill(context, scalar):
+        if scalar not in (types.float32, types.float64):
+            msg = f"a vector holds float32 or float64, not {scalar}"
+            raise TypingError(msg)
+        vector = Vector(scalar, nbytes * 8 // scalar.bitwidth)
+
+        def codegen(context, builder, signature, arguments):
+            return _splat(builder, arguments[0], vector.lanes)
+
+        return vector(scalar), codegen
+
+    fill.__doc__ = doc
+    return fill
+
+
+line = _filler(LINE, "The vector of `LINE` bytes with a number in every lane.")
+wide = _filler(WIDE, "The vector of `WIDE` bytes with a number in every lane.")
+
+
+@intrinsic
+def load(context, where, like):
+    """The vector at an address of its elements' alignment; of the type of `like`."""
+
+    def codegen(context, builder, signature, arguments):
+        kind = context.get_value_type(like)
+        return builder.load(_pointer(builder, arguments[0], kind), align=like.dtype.bitwidth // 8)
+
+    return like(types.uintp, like), codegen
+
+
+@intrinsic
+def store(context, where, vector):
+    """Write a vector to an address of its elements' alignment."""
+
+    def codegen(context, builder, signature, arguments):
+        pointer = _pointer(builder, arguments[0], arguments[1].type)
+        builder.store(arguments[1], pointer, align=vector.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(types.uintp, vector), codegen
+
+
+@intrinsic
+def stream(context, where, vector):
+    """Write a vector past the caches, to the address of a cache line; see `fence`."""
+
+    def codegen(context, builder, signature, arguments):
+        pointer = _pointer(builder, arguments[0], arguments[1].type)
+        written = builder.store(arguments[1], pointer, align=LINE)
+        written.set_metadata("nontemporal", builder.module.add_metadata([INT32(1)]))
+        return context.get_dummy_value()
+
+    return types.void(types.uintp, vector), codegen
+
+
+@intrinsic
+def fence(context):
+    """Order streamed writes before everything after it, for other threads too."""
+
+    def codegen(context, builder, signature, arguments):
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), codegen
+
+
+def _first(builder, count, lanes):
+    """Mask of the first `count` lanes."""
+    numbers = ir.Constant(ir.VectorType(INT32, lanes), list(range(lanes)))
+    return builder.icmp_unsigned("<", numbers, _splat(builder, builder.trunc(count, INT32), lanes))
+
+
+@intrinsic
+def load_first(context, where, like, count):
+    """The first `count` lanes from an address, zeros in the others; nothing beyond them is read."""
+
+    def codegen(context, builder, signature, arguments):
+        kind = context.get_value_type(like)
+        mask = _first(builder, arguments[2], like.lanes)
+        pointer = _pointer(builder, arguments[0], kind)
+        align = INT32(like.dtype.bitwidth // 8)
+        name = f"llvm.masked.load.{_suffix(like)}.p0"
+        return _call(builder, name, kind, pointer, align, mask, _constant(kind, 0.0))
+
+    return like(types.uintp, like, types.int64), codegen
+
+
+@intrinsic
+def store_first(context, where, vector, count):
+    """Write the first `count` lanes to an address; nothing beyond them is written."""
+
+    def codegen(context, builder, signature, arguments):
+        mask = _first(builder, arguments[2], vector.lanes)
+        pointer = _pointer(builder, arguments[0], arguments[1].type)
+        align = INT32(vector.dtype.bitwidth // 8)
+        _call(builder, f"llvm.masked.store.{_suffix(vector)}.p0", ir.VoidType(), arguments[1], pointer, align, mask)
+        return context.get_dummy_value()
+
+    return types.void(types.uintp, vector, types.int64), codegen
+
+
+def _binary(operation, doc):
+    @intrinsic
+    def lanewise(context, x, y):
+        def codegen(context, builder, signature, arguments):
+            return getattr(builder, operation)(*arguments)
+
+        return x(x, x), codegen
+
+    lanewise.__doc__ = doc
+    return lanewise
+
+
+add = _binary("fadd", "``x + y``, lane by lane.")
+sub = _binary("fsub", "``x - y``, lane by lane.")
+mul = _binary("fmul", "``x * y``, lane by lane.")
+div = _binary("fdiv", "``x / y``, lane by lane.")
+
+
+@intrinsic
+def fma(context, x, y, z):
+    """``x * y + z``, lane by lane, rounded once."""
+
+    def codegen(context, builder, signature, arguments):
+        return _call(builder, f"llvm.fma.{_suffix(x)}", arguments[0].type, *arguments)
+
+    return x(x, x, x), codegen
+
+
+@intrinsic
+def sqrt(context, x):
+    """Square root, lane by lane."""
+
+    def codegen(context, builder, signature, arguments):
+        return _call(builder, f"llvm.sqrt.{_suffix(x)}", arguments[0].type, *arguments)
+
+    return x(x), codegen
+
+
+@intrinsic
+def sum_lanes(context, x):
+    """Sum over the lanes, from the first to the last."""
+
+    def codegen(context, builder, signature, arguments):
+        element = arguments[0].type.element
+        return _call(builder, f"llvm.vector.reduce.fadd.{_suffix(x)}", element, ir.Constant(element, -0.0), *arguments)
+
+    return x.dtype(x), codegen
+
+
+@intrinsic
+def prefetch(context, where):
+    """Ask for the cache line at an address; any address will do."""
+
+    def codegen(context, builder, signature, arguments):
+        pointer = builder.inttoptr(arguments[0], INT8.as_pointer())
+        _call(builder, "llvm.prefetch.p0", ir.VoidType(), pointer, INT32(0), INT32(3), INT32(1))
+        return context.get_dummy_value()
+
+    return types.void(types.uintp), codegen

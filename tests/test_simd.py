@@ -1,0 +1,145 @@
+"""The SIMD layer, function by function."""
+
+import ctypes
+import mmap
+import sys
+
+import numba
+import numpy as np
+import pytest
+
+from fastemb.kernels.cpu import simd
+
+DTYPES = [np.float32, np.float64]
+
+
+def lanes(dtype, nbytes=simd.LINE):
+    return nbytes // np.dtype(dtype).itemsize
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("vector", ["line", "wide"])
+@pytest.mark.parametrize("offset", [0, 1, 3])
+def test_fill_load_store(rng, dtype, vector, offset):
+    make = getattr(simd, vector)
+
+    @numba.njit
+    def copy(target, source, offset):
+        like = make(source.dtype.type(7))
+        step = np.uintp(offset * source.itemsize)
+        simd.store(simd.address(target) + step, simd.load(simd.address(source) + step, like))
+        return 0
+
+    @numba.njit
+    def constant(target):
+        simd.store(simd.address(target), make(target.dtype.type(7)))
+
+    n = lanes(dtype, simd.WIDE if vector == "wide" else simd.LINE)
+    source = rng.standard_normal(n + 8).astype(dtype)
+    target = np.full(n + 8, np.nan, dtype)
+    copy(target, source, offset)
+    assert np.array_equal(target[offset : offset + n], source[offset : offset + n])
+    assert np.isnan(np.delete(target, np.s_[offset : offset + n])).all()
+    constant(target)
+    assert (target[:n] == 7).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_first_lanes(rng, dtype):
+    @numba.njit
+    def copy(target, source, load, store):
+        some = simd.load_first(simd.address(source), simd.line(source.dtype.type(0)), load)
+        simd.store_first(simd.address(target), some, store)
+
+    n = lanes(dtype)
+    source = rng.standard_normal(n).astype(dtype)
+    for load in range(n + 1):
+        for store in range(n + 1):
+            target = np.full(n + 1, 9, dtype)
+            copy(target, source, load, store)
+            expected = np.full(n + 1, 9, dtype)
+            expected[:store] = np.where(np.arange(n) < load, source, 0)[:store]
+            assert np.array_equal(target, expected)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="memory is protected by mprotect here")
+def test_the_first_lanes_touch_nothing_beyond():
+    # The last elements before a page that may be neither read nor written.
+    page = mmap.PAGESIZE
+    whole = np.frombuffer(mmap.mmap(-1, 2 * page), np.float32)
+    second = whole.__array_interface__["data"][0] + page
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(second), ctypes.c_size_t(page), 0) == 0
+    end = whole[: page // 4]
+
+    @numba.njit
+    def double(array, count):
+        at = simd.address(array) + np.uintp((array.size - count) * array.itemsize)
+        some = simd.load_first(at, simd.line(array.dtype.type(0)), count)
+        simd.store_first(at, simd.add(some, some), count)
+
+    end[-5:] = np.arange(5)
+    double(end, 5)
+    assert end[-5:].tolist() == [0, 2, 4, 6, 8]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_arithmetic(rng, dtype):
+    @numba.njit
+    def lanewise(out, a, b, c):
+        like = simd.line(a.dtype.type(0))
+        x, y, z = simd.load(simd.address(a), like), simd.load(simd.address(b), like), simd.load(simd.address(c), like)
+        row = np.uintp(simd.LINE)
+        at = simd.address(out)
+        simd.store(at, simd.add(x, y))
+        simd.store(at + row, simd.sub(x, y))
+        simd.store(at + np.uintp(2) * row, simd.mul(x, y))
+        simd.store(at + np.uintp(3) * row, simd.div(x, y))
+        simd.store(at + np.uintp(4) * row, simd.fma(x, y, z))
+        simd.store(at + np.uintp(5) * row, simd.sqrt(simd.mul(x, x)))
+        return simd.sum_lanes(x)
+
+    n = lanes(dtype)
+    a, b, c = rng.standard_normal((3, n)).astype(dtype)
+    out = np.full((6, n), np.nan, dtype)
+    total = lanewise(out, a, b, c)
+    for row, expected in zip(out, (a + b, a - b, a * b, a / b, None, np.sqrt(a * a)), strict=True):
+        assert expected is None or np.array_equal(row, expected)
+    exact = a.astype(np.longdouble) * b.astype(np.longdouble) + c.astype(np.longdouble)
+    assert np.array_equal(out[4], exact.astype(dtype))
+    in_order = dtype(0)
+    for x in a:
+        in_order = in_order + x
+    assert total == in_order
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("vector", ["line", "wide"])
+def test_streaming(rng, dtype, vector):
+    make = getattr(simd, vector)
+
+    @numba.njit
+    def copy(target, source):
+        like = make(source.dtype.type(0))
+        simd.prefetch(simd.address(source))
+        simd.prefetch(np.uintp(0))  # any address will do
+        simd.stream(simd.address(target), simd.load(simd.address(source), like))
+        simd.fence()
+
+    n = lanes(dtype, simd.WIDE)
+    raw = np.zeros(2 * simd.WIDE, np.uint8)
+    start = -raw.ctypes.data % simd.LINE
+    target = raw[start : start + simd.WIDE].view(dtype)
+    source = rng.standard_normal(n).astype(dtype)
+    copy(target, source)
+    written = lanes(dtype, simd.WIDE if vector == "wide" else simd.LINE)
+    assert np.array_equal(target[:written], source[:written])
+    assert not target[written:].any()
+
+
+def test_other_numbers_are_refused():
+    @numba.njit
+    def of_integers():
+        simd.line(np.int64(1))
+
+    with pytest.raises(numba.TypingError, match="a vector holds float32 or float64, not int64"):
+        of_integers()
