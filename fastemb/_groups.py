@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from . import buffers
 from ._arrays import BLOCK, Indices, all_indices, backend, cpu, index_error, kernel_gradient
 from .kernels import SUM_BLOCK, accumulator
 from .rowgrad import RowGrad, hand_over
@@ -27,10 +28,10 @@ class Groups(NamedTuple):
     def of(cls, indices: Indices, num_rows: int, padding_idx: int | None = None) -> Groups:
         """Group `indices`, positions with `padding_idx` left out; IndexError if one is outside ``[0, num_rows)``."""
         flat = all_indices(indices, num_rows)
-        rows, positions = np.empty(flat.size, np.int64), np.empty(flat.size, np.int64)
-        starts, count = np.empty(flat.size + 1, np.int64), np.empty(1, np.int64)
+        rows, positions, starts = buffers.empty((3, flat.size + 1), np.dtype(np.int64))
+        count = np.empty(1, np.int64)
         skipped = -1 if padding_idx is None else padding_idx
-        if cpu().group(rows, starts, positions, count, flat, num_rows, skipped) >= 0:
+        if cpu().group(rows[:-1], starts, positions[:-1], count, flat, num_rows, skipped) >= 0:
             raise index_error(indices, num_rows)
         distinct = int(count[0])
         return cls(rows[:distinct], starts[: distinct + 1], positions[: int(starts[distinct])])

@@ -141,21 +141,22 @@ def _cutter(row_and_place):
 
     @jit(fastmath=EXACT)
     def cut_runs(rows, starts, positions, count, source, size, shift, skipped, start):
+        # Whether a row is new cannot be foretold, so there is no branch on it: the end of the run so far is written
+        # again and again.
         runs = 0
         kept = 0
         last = np.int64(-1)
+        starts[0] = 0
         for k in range(size):
             row, place = row_and_place(source, k, np.uint64(shift))
             if row == skipped:
                 continue
-            if row != last:
-                rows[runs] = row
-                starts[runs] = kept
-                runs += 1
-                last = row
             positions[kept] = start + place
             kept += 1
-        starts[runs] = kept
+            runs += np.int64(row != last)
+            rows[runs - 1] = row
+            starts[runs] = kept
+            last = row
         count[0] = runs
 
     return cut_runs
@@ -166,7 +167,17 @@ _cut_order = _cutter(_of_order)
 
 
 @jit(fastmath=EXACT)
-def _group_checked(rows, starts, positions, count, indices, num_rows, padding_idx, start, stop, scratch):
+def _key_space(rows, starts, size):
+    """Two arrays of keys that lie in outputs.
+
+    The last pass reads key k and then writes row u <= k and start u + 1 <= k + 1, so it never writes a key that is
+    still to be read, in whichever of the two they are.
+    """
+    return starts[1 : size + 1].view(np.uint64), rows[:size].view(np.uint64)
+
+
+@jit(fastmath=EXACT)
+def _group_checked(rows, starts, positions, count, indices, num_rows, padding_idx, start, stop):
     size = stop - start
     shift = _bits(size)
     key_bits = _bits(num_rows)
@@ -175,12 +186,12 @@ def _group_checked(rows, starts, positions, count, indices, num_rows, padding_id
         order = np.argsort(part, kind="mergesort")
         _cut_order(rows, starts, positions, count, (part, order), size, shift, padding_idx, start)
         return
-    keys = scratch[0]
+    keys, spare = _key_space(rows, starts, size)
     _load(keys, indices, num_rows, padding_idx, shift, start, stop, start)
     if size <= INSERTION_BELOW:
         _insertion_sort(keys)
     else:
-        keys = _radix_sort(keys, scratch[1], shift, key_bits)
+        keys = _radix_sort(keys, spare, shift, key_bits)
     _cut_packed(rows, starts, positions, count, keys, size, shift, num_rows, start)
 
 
@@ -193,12 +204,12 @@ def group_range(rows, starts, positions, count, indices, num_rows, padding_idx, 
 
     Parameters
     ----------
-    rows : (n,) int64
-        Output; U are written.
-    starts : (n + 1,) int64
-        Output; U + 1 are written, from 0.
+    rows : (n,) int64, contiguous
+        Output: U rows.
+    starts : (n + 1,) int64, contiguous
+        Output: U + 1 starts, from 0.
     positions : (n,) int64
-        Output; ``starts[U]`` are written, each in ``[start, stop)``.
+        Output: ``starts[U]`` positions, each in ``[start, stop)``.
     count : (1,) int64
         Output: U.
     indices : (L,) int32 or int64
@@ -217,14 +228,13 @@ def group_range(rows, starts, positions, count, indices, num_rows, padding_idx, 
 
     Notes
     -----
-    Scratch: two 64-bit words a position. Moves about ``16 * n * (ceil(log2 N) / 11 + 2)`` bytes. Integers alone, and
-    stable: the same result however it is computed.
+    The outputs serve as scratch, so all of them may be written, whatever U. Moves about
+    ``16 * n * (ceil(log2 N) / 11 + 2)`` bytes. Integers alone, and stable: the same result however it is computed.
     """
     bad = first_bad(indices, num_rows, start, stop)
     if bad >= 0:
         return bad
-    scratch = np.empty((2, stop - start), np.uint64)
-    _group_checked(rows, starts, positions, count, indices, num_rows, padding_idx, start, stop, scratch)
+    _group_checked(rows, starts, positions, count, indices, num_rows, padding_idx, start, stop)
     return -1
 
 
@@ -245,14 +255,14 @@ def group(
     bad = first_bad(indices, num_rows, 0, size)
     if bad >= 0:
         return bad
-    scratch = np.empty((2, size), np.uint64)
     parts = threads.chunks(size * 2)  # a sort in cache: pays from some 200,000 indices
     shift, key_bits = size.bit_length(), int(num_rows).bit_length()
     if parts == 1 or shift + key_bits > WORD:
-        _group_checked(rows, starts, positions, count, indices, num_rows, padding_idx, 0, size, scratch)
+        _group_checked(rows, starts, positions, count, indices, num_rows, padding_idx, 0, size)
     else:
         bounds = threads.split(size, parts)
+        space = _key_space(rows, starts, size)
         with threads.region():
-            keys = _radix_sort_parallel(*scratch, indices, num_rows, padding_idx, shift, key_bits, bounds)
+            keys = _radix_sort_parallel(*space, indices, num_rows, padding_idx, shift, key_bits, bounds)
         _cut_packed(rows, starts, positions, count, keys, size, shift, num_rows, 0)
     return -1

@@ -11,9 +11,15 @@ import numba
 import numpy as np
 
 from .. import SUM_BLOCK, name_after_rule
-from . import threads
+from . import simd, threads
 from .check import first_bad
 from .jit import EXACT, jit
+
+AHEAD = 4
+"""Rows of the table between the one that is changed and the one that is asked for."""
+
+POSITIONS_AHEAD = 16
+"""Rows of the gradient between the one that is added and the one that is asked for."""
 
 DOC = """{rule}
 
@@ -52,29 +58,129 @@ itemsize`` bytes. The bits do not depend on the number of threads.
 
 
 @jit(fastmath=EXACT)
-def _add_rows(total, grad, positions, lo, hi, divisor):
-    if divisor == 1:
-        for k in range(lo, hi):
-            at = positions[k]
-            for j in range(total.size):
-                total[j] += grad[at, j]
-    else:
-        for k in range(lo, hi):
-            at = positions[k]
-            for j in range(total.size):
-                total[j] += grad[at, j] / divisor
+def _prefetch(start, nbytes):
+    at = np.uintp(0)
+    while at < nbytes:
+        simd.prefetch(start + at)
+        at += np.uintp(simd.LINE)
 
 
 @jit(fastmath=EXACT)
-def _sum_run(total, part, grad, positions, lo, hi, divisor):
-    """``total = sum over k in [lo, hi) of grad[positions[k]] / divisor``, cut every SUM_BLOCK positions of the run."""
+def _as_it_is(term, divisor):
+    return term
+
+
+@jit(fastmath=EXACT)
+def _divided(term, divisor):
+    return simd.div(term, divisor)
+
+
+def _tile_sums(scaled):
+    """Make the sums of some columns of a run, in registers: of a whole vector's columns, and of the last few."""
+
+    @jit(fastmath=EXACT)
+    def sum_tile(target, source, stride, positions, lo, hi, divisor, zero, nbytes):
+        total = zero
+        for cut in range(lo, hi, SUM_BLOCK):
+            part = zero
+            for k in range(cut, min(hi, cut + SUM_BLOCK)):
+                if k + POSITIONS_AHEAD < positions.size:
+                    _prefetch(source + np.uintp(positions[k + POSITIONS_AHEAD]) * stride, nbytes)
+                part = simd.add(part, scaled(simd.load(source + np.uintp(positions[k]) * stride, zero), divisor))
+            total = simd.add(total, part)
+        simd.store(target, total)
+
+    @jit(fastmath=EXACT)
+    def sum_last(target, source, stride, positions, lo, hi, divisor, zero, count):
+        total = zero
+        for cut in range(lo, hi, SUM_BLOCK):
+            part = zero
+            for k in range(cut, min(hi, cut + SUM_BLOCK)):
+                term = simd.load_first(source + np.uintp(positions[k]) * stride, zero, count)
+                part = simd.add(part, scaled(term, divisor))
+            total = simd.add(total, part)
+        simd.store_first(target, total, count)
+
+    return sum_tile, sum_last
+
+
+def _contiguous_sums(scaled):
+    """Make the sum of a run for gradient rows of contiguous elements."""
+    sum_tile, sum_last = _tile_sums(scaled)
+
+    @jit(fastmath=EXACT)
+    def sum_run(total, grad, positions, lo, hi, divisor):
+        zero, scale = simd.line(total.dtype.type(0)), simd.line(divisor)
+        wide_zero, wide_scale = simd.wide(total.dtype.type(0)), simd.wide(divisor)
+        source, stride, target = simd.address(grad), np.uintp(grad.strides[0]), simd.address(total)
+        row_bytes = np.uintp(total.size * total.itemsize)
+        at = np.uintp(0)
+        while at + np.uintp(simd.WIDE) <= row_bytes:
+            sum_tile(target + at, source + at, stride, positions, lo, hi, wide_scale, wide_zero, np.uintp(simd.WIDE))
+            at += np.uintp(simd.WIDE)
+        while at + np.uintp(simd.LINE) <= row_bytes:
+            sum_tile(target + at, source + at, stride, positions, lo, hi, scale, zero, np.uintp(simd.LINE))
+            at += np.uintp(simd.LINE)
+        if at < row_bytes:
+            count = np.int64((row_bytes - at) // np.uintp(total.itemsize))
+            sum_last(target + at, source + at, stride, positions, lo, hi, scale, zero, count)
+
+    return sum_run
+
+
+_sum_contiguous = _contiguous_sums(_as_it_is)
+_sum_contiguous_divided = _contiguous_sums(_divided)
+
+
+@jit(fastmath=EXACT)
+def _sum_any(total, grad, positions, lo, hi, divisor):
+    part = np.empty_like(total)
     total[:] = 0
-    _add_rows(total, grad, positions, lo, min(hi, lo + SUM_BLOCK), divisor)
-    for cut in range(lo + SUM_BLOCK, hi, SUM_BLOCK):
+    for cut in range(lo, hi, SUM_BLOCK):
         part[:] = 0
-        _add_rows(part, grad, positions, cut, min(hi, cut + SUM_BLOCK), divisor)
+        for k in range(cut, min(hi, cut + SUM_BLOCK)):
+            at = positions[k]
+            for j in range(total.size):
+                part[j] += total.dtype.type(grad[at, j]) / divisor
         for j in range(total.size):
             total[j] += part[j]
+
+
+@jit(fastmath=EXACT)
+def _sum_run(total, grad, positions, lo, hi, divisor):
+    """``total = sum over k in [lo, hi) of grad[positions[k]] / divisor``, cut every SUM_BLOCK positions of the run."""
+    if grad.itemsize != total.itemsize or (grad.shape[1] > 1 and grad.strides[1] != grad.itemsize):
+        _sum_any(total, grad, positions, lo, hi, divisor)
+    elif divisor == 1:
+        _sum_contiguous(total, grad, positions, lo, hi, divisor)
+    else:
+        _sum_contiguous_divided(total, grad, positions, lo, hi, divisor)
+
+
+@jit(fastmath=EXACT)
+def _prefetch_row(array, row):
+    if array.shape[1] > 1 and array.strides[1] != array.itemsize:
+        return
+    start = simd.address(array) + np.uintp(row) * np.uintp(array.strides[0])
+    _prefetch(start, np.uintp(array.shape[1] * array.itemsize))
+
+
+@jit(fastmath=EXACT, parallel=True)
+def _sum_pieces(partial, grad, positions, lo, hi, divisors, bounds):
+    """Row p of `partial` is the sum of positions ``[lo[p], hi[p])``, one piece of a run."""
+    for c in numba.prange(bounds.size - 1):
+        for p in range(bounds[c], bounds[c + 1]):
+            _sum_run(partial[p], grad, positions, lo[p], hi[p], divisors[p])
+
+
+def _pieces_of(starts, long):
+    """(lo, hi, run length) of every SUM_BLOCK positions of the runs `long`, and where each run's pieces start."""
+    lengths = starts[long + 1] - starts[long]
+    counts = -(-lengths // SUM_BLOCK)
+    first = np.concatenate(([0], np.cumsum(counts)))
+    lo = np.repeat(starts[long], counts) + SUM_BLOCK * (np.arange(first[-1]) - np.repeat(first[:-1], counts))
+    hi = np.minimum(lo + SUM_BLOCK, np.repeat(starts[long + 1], counts))
+    return lo, hi, np.repeat(lengths, counts), first
 
 
 def row_pass(rule: Any) -> tuple[Any, Any]:
@@ -94,28 +200,43 @@ def row_pass(rule: Any) -> tuple[Any, Any]:
     """
 
     @jit(fastmath=EXACT)
-    def do_runs(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, start, stop):
+    def do_runs(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, longest, start, stop):
         total = np.empty(weight.shape[1], weight.dtype)
-        part = np.empty(weight.shape[1], weight.dtype)
         divisor = weight.dtype.type(1)
         for u in range(start, stop):
+            if u + AHEAD < stop:
+                _prefetch_row(weight, rows[u + AHEAD])
             lo, hi = starts[u], starts[u + 1]
+            if hi - lo > longest:
+                continue
             if scale_grad_by_freq:
                 divisor = weight.dtype.type(hi - lo)
-            _sum_run(total, part, grad, positions, lo, hi, divisor)
+            _sum_run(total, grad, positions, lo, hi, divisor)
             rule(weight, state, rows[u], total, hyper)
 
     @jit(fastmath=EXACT)
     def range_form(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, start, stop):
         bad = first_bad(rows, weight.shape[0], start, stop)
         if bad < 0:
-            do_runs(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, start, stop)
+            longest = positions.size
+            do_runs(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, longest, start, stop)
         return bad
 
     @jit(fastmath=EXACT, parallel=True)
-    def parallel_form(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, bounds):
+    def parallel_form(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, longest, bounds):
         for c in numba.prange(bounds.size - 1):
-            do_runs(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, bounds[c], bounds[c + 1])
+            lo, hi = bounds[c], bounds[c + 1]
+            do_runs(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, longest, lo, hi)
+
+    @jit(fastmath=EXACT)
+    def apply_sums(weight, state, partial, rows, first, hyper):
+        total = np.empty(weight.shape[1], weight.dtype)
+        for u in range(rows.size):
+            total[:] = 0
+            for p in range(first[u], first[u + 1]):
+                for j in range(total.size):
+                    total[j] += partial[p, j]
+            rule(weight, state, rows[u], total, hyper)
 
     def driver(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq):
         count = rows.size
@@ -124,12 +245,23 @@ def row_pass(rule: Any) -> tuple[Any, Any]:
         if parts == 1:
             return range_form(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, 0, count)
         bad = first_bad(rows, weight.shape[0], 0, count)
-        if bad < 0:
-            # Equal shares of positions, cut between rows: a row belongs to one thread.
-            bounds = np.searchsorted(starts[: count + 1], threads.split(int(starts[count]), parts))
+        if bad >= 0:
+            return bad
+        lengths = np.diff(starts[: count + 1])
+        long = np.flatnonzero(lengths > SUM_BLOCK)
+        with threads.region():
+            if long.size:  # in pieces, which are equal work, however few rows they belong to
+                lo, hi, length, first = _pieces_of(starts, long)
+                partial = np.empty((lo.size, weight.shape[1]), weight.dtype)
+                divisors = (length if scale_grad_by_freq else np.ones_like(length)).astype(weight.dtype)
+                _sum_pieces(partial, grad, positions, lo, hi, divisors, threads.split(lo.size, parts))
+                apply_sums(weight, state, partial, rows[long], first, hyper)
+                lengths[long] = 0
+            # The others in equal shares of positions, cut between rows: a row belongs to one thread.
+            done = np.concatenate(([0], np.cumsum(lengths)))
+            bounds = np.searchsorted(done, threads.split(int(done[-1]), parts))
             bounds[-1] = count  # runs without positions at the end are runs too
-            with threads.region():
-                parallel_form(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, bounds)
+            parallel_form(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, SUM_BLOCK, bounds)
         return bad
 
     name_after_rule(range_form, driver, rule, DOC.format(rule=inspect.cleandoc(rule.__doc__ or "")))
