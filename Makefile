@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: venv bench test lint clean
+.PHONY: venv bench peers test lint clean
 
 venv: $(READY)
 
@@ -18,6 +18,15 @@ $(READY): pyproject.toml
 bench: $(READY)
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(RUN) -m benches
 
+# torch is large and not needed for anything else, so it has an environment of its own.
+peers: .venv-peers/.ready
+	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE .venv-peers/bin/python -m benches.peers
+
+.venv-peers/.ready: pyproject.toml
+	$(PYTHON) -m venv .venv-peers
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]' torch==2.13.0
+	@touch $@
+
 test: $(READY)
 	$(RUN) -m pytest
 
@@ -28,4 +37,4 @@ lint: $(READY)
 	$(RUN) -m pytest -q tests/test_docstrings.py
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-peers build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -102,10 +102,10 @@ class _Lease:
 
     __slots__ = ("__array_interface__", "block")
 
-    def __init__(self, block: Block, nbytes: int) -> None:
+    def __init__(self, block: Block, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.block = block
         address = block.__array_interface__["data"][0]
-        self.__array_interface__ = {"shape": (nbytes,), "typestr": "|u1", "data": (address, False), "version": 3}
+        self.__array_interface__ = {"shape": shape, "typestr": dtype.str, "data": (address, False), "version": 3}
 
     def __del__(self, give_back: Any = _pool.give_back) -> None:
         give_back(self.block)
@@ -131,7 +131,8 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
         nbytes *= n
     if nbytes < SMALLEST or _pool.limit == 0:
         return np.empty(shape, dtype)
-    return np.asarray(_Lease(_pool.take(nbytes), nbytes)).view(dtype).reshape(shape)
+    array = np.asarray(_Lease(_pool.take(nbytes), shape, dtype))
+    return array if array.dtype == dtype else array.view(dtype)  # bfloat16 has no code of its own
 
 
 def kept() -> int:

@@ -43,3 +43,9 @@ def first_bad(indices, num_rows, start, stop):
 def any_bad(indices, num_rows):
     """Whether an index is outside ``[0, num_rows)``: `first_bad` for callers to whom a microsecond is long."""
     return first_bad(indices, num_rows, 0, indices.size) >= 0
+
+
+@jit(fastmath=EXACT)
+def part(total, number, parts):
+    """Where the `number`-th of `parts` nearly equal ranges that make up ``range(total)`` begins."""
+    return total * np.int64(number) // parts

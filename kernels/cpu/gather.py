@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import simd, threads
-from .check import first_bad
+from .check import first_bad, part
 from .jit import EXACT, jit
 
 STREAM_ABOVE = 8 << 20
@@ -20,6 +20,12 @@ AHEAD = 8
 """Rows between the one that is copied and the one that is asked for, in a table above `PREFETCH_ABOVE` bytes."""
 
 PREFETCH_ABOVE = 1 << 20
+
+PREFETCH_BYTES = 256
+"""Of a row: the machine itself goes on with the rest of a longer one."""
+
+CHECK_APART_ABOVE = 1 << 14
+"""Indices from which the check too is worth threads."""
 
 
 @jit(fastmath=EXACT)
@@ -44,22 +50,27 @@ def _head_to_line(target, row_bytes):
 
 
 def _row_copier(put, head_of):
-    """Make the loop over positions for rows of contiguous elements: whole vectors by `put`, ends by masked stores."""
+    """Make the loop over positions for rows of contiguous elements: whole vectors by `put`, ends by masked stores.
+
+    With `overlapping` the last vector may reach back over the one before: faster than a mask, but a line that was
+    streamed must not be written again.
+    """
 
     @jit(fastmath=EXACT)
-    def copy_rows(out, weight, indices, start, stop):
+    def copy_rows(out, weight, indices, start, stop, overlapping):
         zero = weight.dtype.type(0)
         wide, line = simd.wide(zero), simd.line(zero)
         item = np.uintp(weight.itemsize)
         row_bytes = np.uintp(weight.shape[1]) * item
         base, stride = simd.address(weight), np.uintp(weight.strides[0])
         target = simd.address(out) + np.uintp(start) * row_bytes
+        ahead_bytes = min(row_bytes, np.uintp(PREFETCH_BYTES))
         last_ahead = stop - AHEAD if weight.size * weight.itemsize > PREFETCH_ABOVE else start
         for k in range(start, stop):
             if k < last_ahead:
                 coming = base + np.uintp(indices[k + AHEAD]) * stride
                 at = np.uintp(0)
-                while at < row_bytes:
+                while at < ahead_bytes:
                     simd.prefetch(coming + at)
                     at += np.uintp(simd.LINE)
             source = base + np.uintp(indices[k]) * stride
@@ -74,8 +85,12 @@ def _row_copier(put, head_of):
                 put(target + at, simd.load(source + at, line))
                 at += np.uintp(simd.LINE)
             if at < row_bytes:
-                n = np.int64((row_bytes - at) // item)
-                simd.store_first(target + at, simd.load_first(source + at, line, n), n)
+                if overlapping and at > 0:  # a whole vector that ends with the row, over what is there already
+                    at = row_bytes - np.uintp(simd.LINE)
+                    simd.store(target + at, simd.load(source + at, line))
+                else:
+                    n = np.int64((row_bytes - at) // item)
+                    simd.store_first(target + at, simd.load_first(source + at, line, n), n)
             target += row_bytes
 
     return copy_rows
@@ -100,10 +115,10 @@ def _copy_rows(out, weight, indices, start, stop, streamed):
             for j in range(weight.shape[1]):
                 out[k, j] = weight[row, j]
     elif streamed and _worth_streaming(out):
-        _copy_rows_streamed(out, weight, indices, start, stop)
+        _copy_rows_streamed(out, weight, indices, start, stop, False)
         simd.fence()
     else:
-        _copy_rows_cached(out, weight, indices, start, stop)
+        _copy_rows_cached(out, weight, indices, start, stop, True)
 
 
 @jit(fastmath=EXACT)
@@ -138,10 +153,23 @@ def gather_range(out, weight, indices, start, stop):
 
 
 @jit(fastmath=EXACT, parallel=True)
-def _copy_rows_parallel(out, weight, indices, bounds):
+def _gather_parallel(out, weight, indices, parts):
+    total = indices.size
+    if total <= CHECK_APART_ABOVE:
+        bad = first_bad(indices, weight.shape[0], 0, total)
+        if bad >= 0:
+            return bad
+    else:
+        found = np.empty(parts, np.int64)
+        for c in numba.prange(parts):
+            found[c] = first_bad(indices, weight.shape[0], part(total, c, parts), part(total, c + 1, parts))
+        for c in range(parts):
+            if found[c] >= 0:
+                return found[c]
     streamed = out.size * out.itemsize > STREAM_ABOVE
-    for c in numba.prange(bounds.size - 1):
-        _copy_rows(out, weight, indices, bounds[c], bounds[c + 1], streamed)
+    for c in numba.prange(parts):
+        _copy_rows(out, weight, indices, part(total, c, parts), part(total, c + 1, parts), streamed)
+    return -1
 
 
 def gather(out: NDArray[Any], weight: NDArray[Any], indices: NDArray[Any]) -> int:
@@ -149,12 +177,8 @@ def gather(out: NDArray[Any], weight: NDArray[Any], indices: NDArray[Any]) -> in
 
     Parameters and result as `gather_range`, for all L positions.
     """
-    total = indices.size
     parts = threads.chunks(out.nbytes)
     if parts == 1:
-        return gather_range(out, weight, indices, 0, total)
-    bad = first_bad(indices, weight.shape[0], 0, total)
-    if bad < 0:
-        with threads.region():
-            _copy_rows_parallel(out, weight, indices, threads.split(total, parts))
-    return bad
+        return gather_range(out, weight, indices, 0, indices.size)
+    with threads.region():
+        return _gather_parallel(out, weight, indices, parts)

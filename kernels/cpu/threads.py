@@ -3,6 +3,7 @@
 import contextlib
 import os
 import threading
+from typing import Any
 
 import numba
 import numpy as np
@@ -15,6 +16,7 @@ as long in one thread as in two at 400 KB of output; a scatter-add gains from 50
 """
 
 _lock = threading.Lock()
+_FREE: contextlib.nullcontext[None] = contextlib.nullcontext()
 _forked = False
 
 
@@ -60,15 +62,10 @@ def serial_below(nbytes):
         SERIAL_BELOW = before
 
 
-@contextlib.contextmanager
-def region():
+def region() -> contextlib.AbstractContextManager[Any]:
     """Hold this while a ``prange`` kernel runs.
 
     Numba's workqueue layer ends the process when two Python threads are in parallel code at once, so there they take
     turns; the other layers need no lock. `chunks` has started the layer by then.
     """
-    if numba.threading_layer() == "workqueue":
-        with _lock:
-            yield
-    else:
-        yield
+    return _lock if numba.threading_layer() == "workqueue" else _FREE

@@ -1,0 +1,236 @@
+"""What `python -m benches.peers` compares: for each row of the table of targets its cases, peers and arrays.
+
+A case is made when its turn comes and freed after it: tables are large.
+"""
+
+import dataclasses
+import functools
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import numba
+import numpy as np
+
+import fastemb
+from fastemb.kernels.cpu import simd
+from fastemb.kernels.cpu.jit import EXACT, jit
+
+from . import data, workloads
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """fastemb's way and a peer's to one result.
+
+    `target` is the least ratio of peer time to fastemb time, None where the figure is for the record; `nbytes` is what
+    has to move, for the share of copy bandwidth; `equal` raises unless both give the same; `samples` is how often each
+    is timed, 0 for the usual number.
+    """
+
+    case: str
+    peer: str
+    ours: Callable[[], object]
+    theirs: Callable[[], object]
+    target: float | None
+    nbytes: int = 0
+    equal: Callable[[], None] = lambda: None
+    samples: int = 0
+
+
+def has(module):
+    """Whether a peer is installed."""
+    return importlib.util.find_spec(module) is not None
+
+
+def _torch():
+    import torch
+
+    return torch
+
+
+def _table(num_rows, width):
+    # One random row everywhere but for a column of row numbers: filled fast, and every row differs.
+    table = np.empty((num_rows, width), np.float32)
+    table[:] = np.random.default_rng(1).standard_normal(width, dtype=np.float32)
+    table[:, 0] = np.arange(num_rows)
+    return table
+
+
+def _same(ours, theirs):
+    def check():
+        np.testing.assert_array_equal(np.asarray(ours()), np.asarray(theirs()))
+
+    return check
+
+
+def onehot(quick):
+    """Lookup against the product with a one-hot matrix that is built already."""
+    for num_rows in workloads.SIZES[-1:] if quick else workloads.SIZES:
+        case = workloads.lookup(num_rows, data.text(num_rows, workloads.LENGTH))
+        ways = {way.name: way.call for way in case.ways}
+        target = 1000.0 if num_rows == 50_000 else None
+        name = f"N {num_rows:,} D {workloads.WIDTH} L {workloads.LENGTH}"
+        yield Comparison(name, "NumPy matmul", ways["fastemb.gather"], ways["one-hot matmul"], target, 0, case.check)
+        yield Comparison(name, "scipy sparse", ways["fastemb.gather"], ways["sparse matmul"], None)
+
+
+def gather_small(quick):
+    """A few rows, output allocated."""
+    table, ids = _table(1000, 64), data.uniform(1000, 32)
+    yield from _allocating("1,000 x 64 L 32", table, ids, torch_target=2.0, numpy_target=1.0)
+
+
+def gather_mid(quick):
+    """Some thousand rows of a table that the caches nearly hold."""
+    table, ids = _table(50_000, 64), data.uniform(50_000, 4096)
+    yield from _allocating("50k x 64 L 4096", table, ids, torch_target=1.2, numpy_target=None)
+    out, other = np.empty((2, ids.size, 64), np.float32)
+    yield Comparison(
+        "50k x 64 L 4096, out given",
+        "np.take clip",
+        lambda: fastemb.gather(table, ids, out=out),
+        lambda: np.take(table, ids, axis=0, out=other, mode="clip"),
+        2.0,
+        2 * out.nbytes,
+        _same(lambda: fastemb.gather(table, ids), lambda: np.take(table, ids, axis=0)),
+    )
+
+
+def _allocating(name, table, ids, torch_target, numpy_target):
+    nbytes = 2 * ids.size * table.shape[1] * 4
+    ours, numpys = (lambda: fastemb.gather(table, ids)), (lambda: table[ids])
+    yield Comparison(name, "W[ids]", ours, numpys, numpy_target, nbytes, _same(ours, numpys))
+    if has("torch"):
+        torch = _torch()
+        weight, indices = torch.from_numpy(table), torch.from_numpy(ids)
+        theirs = functools.partial(torch.nn.functional.embedding, indices, weight)
+        yield Comparison(name, "torch F.embedding", ours, theirs, torch_target, nbytes, _same(ours, theirs))
+
+
+LARGE = [("1M x 128", 1_000_000, 128), ("200k x 512", 200_000, 512), ("1M x 33", 1_000_000, 33)]
+
+
+def _large(quick):
+    for name, num_rows, width in LARGE[:1] if quick else LARGE:
+        table = _table(num_rows, width)
+        for stream in ("uniform",) if quick else data.STREAMS:
+            yield f"{name} L 65,536 {stream}", table, data.STREAMS[stream](num_rows, 65_536)
+
+
+def gather_large(quick):
+    """Many rows of a table in memory, into an array given."""
+    for name, table, ids in _large(quick):
+        if has("torch"):
+            torch = _torch()
+            out, other = np.empty((2, ids.size, table.shape[1]), np.float32)
+            weight, indices, target = torch.from_numpy(table), torch.from_numpy(ids), torch.from_numpy(other)
+            ours = functools.partial(fastemb.gather, table, ids, out=out)
+            theirs = functools.partial(torch.index_select, weight, 0, indices, out=target)
+            yield Comparison(name, "torch index_select", ours, theirs, 1.15, 2 * out.nbytes, _same(ours, theirs))
+
+
+def gather_alloc(quick):
+    """The same with the output allocated."""
+    for name, table, ids in _large(quick):
+        yield from _allocating(name, table, ids, torch_target=2.5, numpy_target=None)
+
+
+SCATTER = [
+    ("50k x 64 L 4096 uniform", 50_000, 64, 4096, "uniform"),
+    ("50k x 64 L 65,536 uniform", 50_000, 64, 65_536, "uniform"),
+    ("50k x 64 L 65,536 zipf", 50_000, 64, 65_536, "zipf"),
+    ("10 x 64 L 65,536 uniform", 10, 64, 65_536, "uniform"),
+    ("1M x 128 L 65,536 uniform", 1_000_000, 128, 65_536, "uniform"),
+]
+
+
+def scatter(quick):
+    """Gradient rows added into a table."""
+    for name, num_rows, width, length, stream in SCATTER[:1] if quick else SCATTER:
+        ids = data.STREAMS[stream](num_rows, length)
+        updates = np.random.default_rng(2).integers(-8, 9, (length, width)).astype(np.float32)
+        ours, theirs = np.empty((2, num_rows, width), np.float32)
+        nbytes = (length + 2 * np.unique(ids).size) * width * 4
+
+        def check(other, ours=ours, theirs=theirs, ids=ids, updates=updates):
+            ours[:] = theirs[:] = 0
+            fastemb.scatter_add(ours, ids, updates)
+            other()
+            np.testing.assert_array_equal(ours, theirs)
+            ours[:] = theirs[:] = 0
+
+        add = functools.partial(fastemb.scatter_add, ours, ids, updates)
+        slow = functools.partial(np.add.at, theirs, ids, updates)
+        yield Comparison(name, "np.add.at", add, slow, 25.0, nbytes, functools.partial(check, slow))
+        if has("torch"):
+            torch = _torch()
+            peer = functools.partial(
+                torch.from_numpy(theirs).index_add_, 0, torch.from_numpy(ids), torch.from_numpy(updates)
+            )
+            yield Comparison(name, "torch index_add_", add, peer, 1.3, nbytes, functools.partial(check, peer))
+
+
+@jit(fastmath=EXACT, parallel=True)
+def _stream_copy(target, source, bounds):
+    like = simd.wide(np.float32(0))
+    for c in numba.prange(bounds.size - 1):
+        at, end = np.uintp(bounds[c]), np.uintp(bounds[c + 1])
+        while at < end:
+            simd.stream(simd.address(target) + at, simd.load(simd.address(source) + at, like))
+            at += np.uintp(simd.WIDE)
+        simd.fence()
+
+
+def streaming_copy(nbytes):
+    """(source, target, call): a copy past the caches, by as many threads as Numba is set to."""
+    nbytes -= nbytes % simd.WIDE
+    source, target = (fastemb.buffers.empty((nbytes // 4 + 1024,), np.dtype(np.float32)) for _ in range(2))
+    source[:] = target[:] = 1
+    parts = numba.get_num_threads()
+    bounds = np.array([nbytes // simd.WIDE * c // parts * simd.WIDE for c in range(parts + 1)])
+    return source, target, functools.partial(_stream_copy, target, source, bounds)
+
+
+def roof(quick):
+    """Large lookups against a streaming copy of as many bytes: how near to what the memory can do."""
+    for name, table, ids in _large(quick):
+        out = fastemb.buffers.empty((ids.size, table.shape[1]), np.dtype(np.float32))
+        _, _, copy = streaming_copy(out.nbytes)
+        ours = functools.partial(fastemb.gather, table, ids, out=out)
+        yield Comparison(name, "streaming copy", ours, copy, 0.85, 2 * out.nbytes)
+
+
+def _process(code):
+    return lambda: subprocess.run([sys.executable, "-c", code], check=True)
+
+
+FIRST_LOOKUP = "import numpy as np, fastemb; fastemb.gather(np.ones((1000, 64), np.float32), np.arange(32))"
+FIRST_LOOKUP_TORCH = (
+    "import numpy as np, torch; "
+    "torch.nn.functional.embedding(torch.arange(32), torch.from_numpy(np.ones((1000, 64), np.float32)))"
+)
+
+
+def start(quick):
+    """Fresh processes."""
+    yield Comparison(
+        "import", "import numpy", _process("import fastemb"), _process("import numpy"), 1 / 1.5, samples=15
+    )
+    if has("torch"):
+        lookup, other = _process(FIRST_LOOKUP), _process(FIRST_LOOKUP_TORCH)
+        yield Comparison("process to first lookup", "the same with torch", lookup, other, 2.0, samples=15)
+
+
+CASES: dict[str, Callable[[bool], Iterator[Comparison]]] = {
+    "onehot": onehot,
+    "gather-small": gather_small,
+    "gather-mid": gather_mid,
+    "gather-large": gather_large,
+    "gather-alloc": gather_alloc,
+    "scatter": scatter,
+    "roof": roof,
+    "start": start,
+}
+PEERS = {"torch": "pip install torch==2.13.0", "scipy": "pip install scipy"}

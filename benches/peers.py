@@ -1,0 +1,112 @@
+"""``python -m benches.peers``: fastemb against NumPy, scipy and torch, in one process, in turn."""
+
+import argparse
+import gc
+import json
+import sys
+from pathlib import Path
+
+import numba
+import rich.console
+import rich.progress
+import threadpoolctl
+
+from . import machine, measure, peer_cases, peer_report
+
+COPY_BYTES = 1 << 28
+
+
+def copy_bandwidth():
+    """Bytes a second, read and written, of a streaming copy of 256 MiB: the median of 9."""
+    _, _, copy = peer_cases.streaming_copy(COPY_BYTES)
+    return 2 * COPY_BYTES / measure.in_turn([copy], rounds=9)[0].median
+
+
+def record_of(name, comparison, rounds, bandwidth):
+    """Check a comparison, time it, and say whether its target holds."""
+    comparison.equal()
+    if comparison.samples:
+        ours, theirs = measure.in_turn([comparison.ours, comparison.theirs], comparison.samples, 0.0)
+    else:
+        ours, theirs = measure.in_turn([comparison.ours, comparison.theirs], rounds)
+    low, ratio, high = theirs.ratio_to(ours)
+    return {
+        "id": name,
+        "case": comparison.case,
+        "peer": comparison.peer,
+        "fastemb_ms": ours.median * 1e3,
+        "peer_ms": theirs.median * 1e3,
+        "ratio": ratio,
+        "ratio_q1": low,
+        "ratio_q3": high,
+        "roof": comparison.nbytes / ours.median / bandwidth if comparison.nbytes else None,
+        "target": comparison.target,
+        "holds": None if comparison.target is None else ratio >= comparison.target,
+    }
+
+
+def set_threads(count):
+    """Give fastemb, torch and BLAS the same number of threads."""
+    numba.set_num_threads(count)
+    threadpoolctl.threadpool_limits(count)
+    if peer_cases.has("torch"):
+        import torch
+
+        torch.set_num_threads(count)
+
+
+def main(arguments=None):
+    """Run the comparisons; with --check the exit code says whether all targets hold."""
+    parser = argparse.ArgumentParser(prog="python -m benches.peers", description=__doc__)
+    parser.add_argument("--ids", default=",".join(peer_cases.CASES), help="rows of the table of targets (all)")
+    parser.add_argument("--threads", type=int, default=2, help="of fastemb and of every peer (2)")
+    parser.add_argument("--rounds", type=int, default=21, help="pairs of samples (21, at least 15)")
+    parser.add_argument("--quick", action="store_true", help="one case of each id")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the records")
+    parser.add_argument("--check", action="store_true", help="exit 1 if a target does not hold")
+    parser.add_argument("--output", type=Path, default=Path("build"), help="folder of peers.png (build)")
+    options = parser.parse_args(arguments)
+    wanted = options.ids.split(",")
+    if unknown := set(wanted) - set(peer_cases.CASES):
+        parser.error(f"unknown ids {sorted(unknown)}: choose from {sorted(peer_cases.CASES)}")
+    if options.rounds < 15:
+        parser.error("--rounds must be >= 15")
+    if not 1 <= options.threads <= numba.config.NUMBA_NUM_THREADS:
+        parser.error(f"--threads must be in [1, {numba.config.NUMBA_NUM_THREADS}]")
+
+    console = rich.console.Console(width=None if sys.stdout.isatty() else 150)
+    set_threads(options.threads)
+    for peer, remedy in peer_cases.PEERS.items():
+        if not peer_cases.has(peer):
+            console.print(f"[bold]Missing:[/bold] {peer} is not installed, its comparisons are left out ({remedy}).")
+    bandwidth = copy_bandwidth()
+    records = []
+    with rich.progress.Progress(console=rich.console.Console(stderr=True)) as progress:
+        task = progress.add_task("comparing", total=len(wanted))
+        for name in wanted:
+            for comparison in peer_cases.CASES[name](options.quick):
+                progress.update(task, description=f"{name}: {comparison.case}, {comparison.peer}")
+                records.append(record_of(name, comparison, options.rounds, bandwidth))
+                gc.collect()
+            progress.advance(task)
+
+    about = machine.machine()
+    footer = f"{options.threads} threads each; streaming copy {bandwidth / 1e9:.1f} GB/s; {machine.one_line(about)}"
+    console.print(peer_report.table(records))
+    console.print(footer, highlight=False)
+    options.output.mkdir(parents=True, exist_ok=True)
+    peer_report.plot(options.output / "peers.png", records, footer)
+    console.print(f"Written: {options.output / 'peers.png'}", highlight=False)
+    if options.json:
+        document = {"machine": about, "threads": options.threads, "copy_bytes_per_s": bandwidth, "records": records}
+        options.json.write_text(json.dumps(document, indent=1) + "\n")
+    missed = [r for r in records if r["holds"] is False]
+    for r in missed:
+        console.print(
+            f"Not reached: {r['id']}, {r['case']}, {r['peer']}: {r['ratio']:.3g} of {r['target']:.3g}", highlight=False
+        )
+    return int(options.check and bool(missed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
