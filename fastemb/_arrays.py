@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any, Protocol
@@ -39,7 +40,9 @@ _KERNEL_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 @functools.cache
 def cpu() -> ModuleType:
-    """The Numba kernels, imported at the first operation."""
+    """The Numba kernels, imported at the first operation; the NumPy ones where Numba is told not to compile."""
+    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}:
+        return reference()
     from .kernels import cpu as module
 
     return module

@@ -48,17 +48,12 @@ def row_gradient(
 ) -> RowGrad:
     """The gradient of a lookup, summed in `dtype`; arguments are checked but for the range of the indices."""
     groups = Groups.of(indices, num_rows, padding_idx)
-    values = np.zeros((groups.rows.size, grad.shape[-1]), dtype)
+    values = np.empty((groups.rows.size, grad.shape[-1]), dtype)
     numbered = Groups(np.arange(groups.rows.size), groups.starts, groups.positions)
-    add_groups(values, grad, numbered, scale_grad_by_freq=scale_grad_by_freq)
+    kernels = backend(values)
+    for (terms, *runs), scale in gradient_blocks(grad, numbered, kernels, dtype, scale_grad_by_freq):
+        kernels.segment_sum(values, terms, *runs, scale)
     return hand_over(groups.rows.copy(), values, num_rows)
-
-
-def add_groups(target: NDArray[Any], grad: NDArray[Any], groups: Groups, *, scale_grad_by_freq: bool) -> None:
-    """Add each group's rows of `grad` to its row of `target`."""
-    kernels = backend(target)
-    for (terms, *runs), scale in gradient_blocks(grad, groups, kernels, target.dtype, scale_grad_by_freq):
-        kernels.scatter_add(target, terms, *runs, scale)
 
 
 def gradient_blocks(
@@ -109,8 +104,11 @@ class _Caster:
 def _sum_of_long_run(terms_of: _Caster, lo: int, hi: int, kernels: ModuleType) -> NDArray[Any]:
     """A run's sum as one row, in parts cut where a kernel cuts it."""
     total = np.zeros((1, terms_of.grad.shape[-1]), terms_of.dtype)
+    part = np.empty_like(total)
     for cut in range(lo, hi, SUM_BLOCK):
         terms = terms_of(cut, min(cut + SUM_BLOCK, hi))
         run = np.array([0, len(terms)])
-        kernels.scatter_add(total, terms, np.zeros(1, np.int64), run, np.arange(len(terms)), False)
+        kernels.segment_sum(part, terms, np.zeros(1, np.int64), run, np.arange(len(terms)), False)
+        with np.errstate(all="ignore"):
+            total += part
     return total

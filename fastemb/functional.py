@@ -13,6 +13,7 @@ from . import _options, buffers
 from ._arrays import (
     BLOCK,
     TensorLike,
+    all_indices,
     as_gradient,
     as_indices,
     as_out,
@@ -23,12 +24,13 @@ from ._arrays import (
     cpu,
     index_blocks,
     index_error,
+    kernel_gradient,
     kernel_indices,
     reference,
     require_disjoint,
 )
 from ._compat import as_dtype
-from ._groups import Groups, add_groups, row_gradient
+from ._groups import Groups, row_gradient
 from .rowgrad import RowGrad
 
 _S = TypeVar("_S", bound=np.generic)
@@ -168,9 +170,8 @@ def scatter_add(target: NDArray[Any], indices: TensorLike, updates: TensorLike) 
 
     Notes
     -----
-    Sums are made in float32 for half-width targets, else in target's dtype, and rounded to the target once. They follow
-    the positions and are cut every `fastemb.kernels.SUM_BLOCK` of a row, so the bits do not depend on the number of
-    threads. ``numpy.add.at`` adds the updates to the target one by one instead: equal numbers where sums are exact.
+    Updates are added one by one in the order of the positions: the bits are those of ``numpy.add.at``, for any number
+    of threads. Half-width targets are summed in float32 and rounded once.
     Moves ``(L + 2 * U) * D * itemsize`` bytes for U distinct rows.
 
     Examples
@@ -185,8 +186,23 @@ def scatter_add(target: NDArray[Any], indices: TensorLike, updates: TensorLike) 
     ids = as_indices(indices)
     grad = as_gradient(updates, (*ids.shape, table.shape[1]), table.dtype, "updates")
     require_disjoint({"target": table}, {"updates": grad, "indices": ids})
-    add_groups(table, grad, Groups.of(ids, table.shape[0]), scale_grad_by_freq=False)
+    flat = all_indices(ids, table.shape[0])
+    kernels = backend(table)
+    terms = kernel_gradient(grad) if kernels is not reference() else None
+    if terms is None and kernels is not reference():
+        _scatter_add_cast(table, flat, grad, ids)
+    elif kernels.scatter_add(table, flat, grad.reshape(flat.size, table.shape[1]) if terms is None else terms) >= 0:
+        raise index_error(ids, table.shape[0])
     return target
+
+
+def _scatter_add_cast(table: NDArray[Any], flat: NDArray[Any], grad: NDArray[Any], ids: NDArray[Any]) -> None:
+    """`scatter_add` of updates that kernels cannot read: cast in blocks, which the order of sums does not notice."""
+    check_indices(ids, table.shape[0])
+    for start in range(0, flat.size, BLOCK):
+        places = np.arange(start, min(flat.size, start + BLOCK))
+        terms = grad[np.unravel_index(places, ids.shape)] if ids.ndim else grad[np.newaxis]
+        cpu().scatter_add(table, flat[places], terms.astype(table.dtype))
 
 
 def one_hot(indices: TensorLike, num_classes: SupportsIndex, dtype: DTypeLike = np.float32) -> NDArray[Any]:
@@ -277,7 +293,8 @@ def embedding_grad(
 
     Notes
     -----
-    Allocates (U, D) for U distinct rows and O(L) integers, never (N, D). Order of the sums as in `scatter_add`.
+    Allocates (U, D) for U distinct rows and O(L) integers, never (N, D). Sums follow the positions
+    and are cut every `fastemb.kernels.SUM_BLOCK` of a row; the bits do not depend on the number of threads.
     torch's ``sparse=True`` gradient keeps duplicates apart until the optimizer sums them, and refuses
     `scale_grad_by_freq`.
 

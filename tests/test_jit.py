@@ -104,8 +104,16 @@ def test_the_switch_on(copied):
 
 
 def test_kernels_run_as_plain_python(copied):
-    code = "import numpy as np, fastemb; print(fastemb.gather(np.ones((3, 2)), [2]).sum())"
-    assert run(code, copied, NUMBA_DISABLE_JIT="1") == ["2.0"]
+    code = """
+import numpy as np, fastemb
+table, ids, grad = np.ones((300, 2)), np.arange(5000) % 7, np.ones((5000, 2))
+fastemb.scatter_add(table, ids, grad)
+rule = fastemb.optim.SGD(lr=1.0)
+rule.step(table, rule.init(table), ids, grad)
+fastemb.renorm_(table, [299], 1.0)
+print(fastemb.gather(table, ids[:3]).sum(), fastemb.gather(table, ids).sum())
+"""
+    assert run(code, copied, NUMBA_DISABLE_JIT="1") == ["6.0", "10000.0"]
 
 
 def test_rules_of_one_signature_are_told_apart(copied):

@@ -33,47 +33,99 @@ def test_equals_add_at_where_sums_are_exact(arrays):
     assert np.array_equal(target.astype(np.float64), expected)
 
 
+def skewed(rng, rows=50):
+    """Indices with long runs, short runs, and rows that are not touched."""
+    return np.concatenate([np.zeros(3 * SUM_BLOCK + 5, int), rng.integers(0, rows - 5, 2000), np.full(SUM_BLOCK, 7)])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("index_dtype", [np.int32, np.int64])
+@pytest.mark.parametrize("count", THREADS)
+@pytest.mark.parametrize("width", [1, 16, 17, 64, 131])
+def test_same_bits_as_add_at_for_any_number_of_threads(rng, dtype, index_dtype, count, width):
+    rows = 20_000 // width  # more than the first cache holds, so that threads are used
+    indices = rng.permutation(skewed(rng, rows)).astype(index_dtype)
+    updates = rng.standard_normal((indices.size, width)).astype(dtype)
+    expected = rng.standard_normal((rows, width)).astype(dtype)
+    target = expected.copy()
+    np.add.at(expected, indices, updates)
+    with in_parallel(count), unchanged(indices, updates):
+        fastemb.scatter_add(target, indices, updates)
+    assert same_bits(target, expected)
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_backends_add_the_same_bits(rng, dtype):
+    indices = rng.permutation(skewed(rng))
+    target = rng.standard_normal((50, 3)).astype(dtype)
+    updates = rng.standard_normal((indices.size, 3)).astype(dtype)
+    wide = target.astype(np.float64 if dtype == np.float64 else np.float32)
+    assert reference.scatter_add(target, indices, updates) == -1
+    assert cpu.scatter_add(wide, indices, updates.astype(wide.dtype)) == -1
+    assert np.array_equal(target, wide.astype(dtype))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_bad_index_writes_nothing(rng, name, count):
+    target = rng.standard_normal((5000, 3))
+    indices = rng.integers(0, 5000, 3000)
+    indices[[1234, 2000]] = -1, 5000
+    with in_parallel(count), unchanged(target):
+        assert BACKENDS[name].scatter_add(target, indices, np.ones((3000, 3))) == 1234
+        assert BACKENDS[name].scatter_add_range(target, indices, np.ones((3000, 3)), 1235, 3000) == 2000
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_range_form_adds_its_positions_alone(name):
+    target, updates = np.zeros((6, 2)), np.arange(10.0).reshape(5, 2)
+    indices = np.array([99, 3, 4, 3, -1])
+    assert BACKENDS[name].scatter_add_range(target, indices, updates, 1, 4) == -1
+    assert target.tolist() == [[0, 0], [0, 0], [0, 0], [8, 10], [4, 5], [0, 0]]
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("count", THREADS)
 @pytest.mark.parametrize("scale", [False, True])
-def test_same_bits_as_the_reference_for_any_number_of_threads(rng, dtype, count, scale):
-    indices = np.concatenate([np.zeros(3 * SUM_BLOCK + 5, int), rng.integers(0, 50, 2000), np.full(SUM_BLOCK, 7)])
+def test_segment_sums_have_the_bits_of_the_reference_for_any_number_of_threads(rng, dtype, count, scale):
+    indices = skewed(rng)
     updates = rng.standard_normal((indices.size, 17)).astype(dtype)
+    runs = grouped(indices, 50)
     results = []
     for kernels in (reference, cpu):
-        target = np.linspace(-1, 1, 50 * 17).reshape(50, 17).astype(dtype)
-        runs = grouped(indices, 50)
+        values = np.full((50, 17), np.nan, dtype)
         with in_parallel(count), unchanged(updates, *runs):
-            assert kernels.scatter_add(target, updates, *runs, scale) == -1
-        results.append(target)
+            assert kernels.segment_sum(values, updates, *runs, scale) == -1
+        results.append(values)
     assert same_bits(*results)
+    assert np.isnan(np.delete(results[0], runs[0], axis=0)).all()
 
 
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_bad_row_writes_nothing(rng, name, count):
-    target = rng.standard_normal((5, 3))
+    values = rng.standard_normal((5, 3))
     rows, starts, positions = np.array([0, 4, 5]), np.arange(4), np.arange(3)
-    with in_parallel(count), unchanged(target):
-        assert BACKENDS[name].scatter_add(target, np.ones((3, 3)), rows, starts, positions, False) == 2
-        assert BACKENDS[name].scatter_add(target, np.ones((3, 3)), rows - 1, starts, positions, False) == 0
+    with in_parallel(count), unchanged(values):
+        assert BACKENDS[name].segment_sum(values, np.ones((3, 3)), rows, starts, positions, False) == 2
+        assert BACKENDS[name].segment_sum(values, np.ones((3, 3)), rows - 1, starts, positions, False) == 0
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_range_form_adds_its_runs_alone(name):
-    target = np.zeros((6, 2))
-    updates = np.arange(10.0).reshape(5, 2)
+def test_range_form_sums_its_runs_alone(name):
+    values, updates = np.zeros((6, 2)), np.arange(10.0).reshape(5, 2)
     rows, starts, positions = np.array([1, 3, 4]), np.array([0, 2, 3, 5]), np.array([0, 4, 1, 2, 3])
-    assert BACKENDS[name].scatter_add_range(target, updates, rows, starts, positions, False, 1, 3) == -1
-    assert target.tolist() == [[0, 0], [0, 0], [0, 0], [2, 3], [10, 12], [0, 0]]
+    assert BACKENDS[name].segment_sum_range(values, updates, rows, starts, positions, False, 1, 3) == -1
+    assert values.tolist() == [[0, 0], [0, 0], [0, 0], [2, 3], [10, 12], [0, 0]]
 
 
-def test_sums_are_cut_at_fixed_boundaries():
+def test_sums_of_gradients_are_cut_at_fixed_boundaries():
     # 2**24 + 1 is not a float32: whether the ones survive shows where the partial sums end.
-    updates = np.ones((2 * SUM_BLOCK, 1), np.float32)
-    updates[0] = 2**24
-    target = fastemb.scatter_add(np.zeros((1, 1), np.float32), np.zeros(2 * SUM_BLOCK, int), updates)
-    assert target[0, 0] == 2**24 + SUM_BLOCK
+    grad = np.ones((2 * SUM_BLOCK, 1), np.float32)
+    grad[0] = 2**24
+    indices = np.zeros(2 * SUM_BLOCK, int)
+    assert fastemb.embedding_grad(indices, grad, 1).values[0, 0] == 2**24 + SUM_BLOCK
+    assert fastemb.scatter_add(np.zeros((1, 1), np.float32), indices, grad)[0, 0] == 2**24
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

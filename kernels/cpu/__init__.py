@@ -4,7 +4,7 @@ from .check import first_bad
 from .gather import gather, gather_range
 from .group import group, group_range
 from .renorm import renorm, renorm_range
-from .scatter import scatter_add, scatter_add_range
+from .scatter import scatter_add, scatter_add_range, segment_sum, segment_sum_range
 from .update import adam, adam_range, sgd, sgd_range
 
 __all__ = [
@@ -19,6 +19,8 @@ __all__ = [
     "renorm_range",
     "scatter_add",
     "scatter_add_range",
+    "segment_sum",
+    "segment_sum_range",
     "sgd",
     "sgd_range",
 ]

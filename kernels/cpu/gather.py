@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from . import simd, threads
 from .check import first_bad, part
 from .jit import EXACT, jit
+from .rows import prefetch
 
 STREAM_ABOVE = 8 << 20
 """Bytes of output from which rows are written past the caches: it would not stay there, and reading it first costs."""
@@ -69,10 +70,7 @@ def _row_copier(put, head_of):
         for k in range(start, stop):
             if k < last_ahead:
                 coming = base + np.uintp(indices[k + AHEAD]) * stride
-                at = np.uintp(0)
-                while at < ahead_bytes:
-                    simd.prefetch(coming + at)
-                    at += np.uintp(simd.LINE)
+                prefetch(coming, ahead_bytes)
             source = base + np.uintp(indices[k]) * stride
             at = head_of(target, row_bytes)
             if at > 0:

@@ -14,6 +14,7 @@ from .. import SUM_BLOCK, name_after_rule
 from . import simd, threads
 from .check import first_bad
 from .jit import EXACT, jit
+from .rows import prefetch
 
 AHEAD = 4
 """Rows of the table between the one that is changed and the one that is asked for."""
@@ -58,14 +59,6 @@ itemsize`` bytes. The bits do not depend on the number of threads.
 
 
 @jit(fastmath=EXACT)
-def _prefetch(start, nbytes):
-    at = np.uintp(0)
-    while at < nbytes:
-        simd.prefetch(start + at)
-        at += np.uintp(simd.LINE)
-
-
-@jit(fastmath=EXACT)
 def _as_it_is(term, divisor):
     return term
 
@@ -85,7 +78,7 @@ def _tile_sums(scaled):
             part = zero
             for k in range(cut, min(hi, cut + SUM_BLOCK)):
                 if k + POSITIONS_AHEAD < positions.size:
-                    _prefetch(source + np.uintp(positions[k + POSITIONS_AHEAD]) * stride, nbytes)
+                    prefetch(source + np.uintp(positions[k + POSITIONS_AHEAD]) * stride, nbytes)
                 part = simd.add(part, scaled(simd.load(source + np.uintp(positions[k]) * stride, zero), divisor))
             total = simd.add(total, part)
         simd.store(target, total)
@@ -162,7 +155,7 @@ def _prefetch_row(array, row):
     if array.shape[1] > 1 and array.strides[1] != array.itemsize:
         return
     start = simd.address(array) + np.uintp(row) * np.uintp(array.strides[0])
-    _prefetch(start, np.uintp(array.shape[1] * array.itemsize))
+    prefetch(start, np.uintp(array.shape[1] * array.itemsize))
 
 
 @jit(fastmath=EXACT, parallel=True)
