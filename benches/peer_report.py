@@ -48,7 +48,7 @@ def plot(path, records, footer):
         if r["target"] is not None:
             axis.plot(r["target"], y, "|", color="0.3", markersize=14, markeredgewidth=2)
     axis.set_yticks(range(len(records)), [f"{r['id']}: {r['case']}, {r['peer']}" for r in records], fontsize=8)
-    axis.invert_yaxis()
+    axis.set_ylim(len(records) - 0.5, -0.5)
     axis.axvline(1, color="black", linewidth=0.8)
     axis.set_xscale("log")
     axis.set_xlabel("peer time / fastemb time: median, quartiles (bar), target (tick); right of 1 fastemb is faster")

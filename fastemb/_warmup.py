@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from . import functional, optim
 from ._compat import optional
+from .kernels import SUM_BLOCK
 
 DTYPES = ("float32", "float64")
 INDEX_DTYPES = ("int64", "int32")
@@ -37,11 +38,12 @@ def warmup(dtypes: Sequence[str] = DTYPES, index_dtypes: Sequence[str] = INDEX_D
 
 
 def _calls(dtype: np.dtype[Any], index_dtype: np.dtype[Any]) -> Iterator[tuple[str, Callable[[], object]]]:
-    # As many rows and indices as make two chunks, and enough to be sorted by digits.
-    weight = np.zeros((128, 2), dtype)
+    # A table that no core has to itself, enough indices for every way of sorting, one row often enough to be cut.
+    weight = np.zeros((8192, 2), dtype)
     tables = {"": weight, "read-only table": _read_only(weight), "Fortran-ordered table": np.asfortranarray(weight)}
-    indices = np.arange(128, dtype=index_dtype)
-    grad: NDArray[Any] = np.zeros((128, 2), dtype)
+    indices = np.maximum(np.arange(-2 * SUM_BLOCK, 4096), 0).astype(index_dtype)
+    grad: NDArray[Any] = np.zeros((indices.size, 2), dtype)
+    yield "gather few rows", partial(functional.gather, weight, indices[:8])
     for (what, table), ids in itertools.product(tables.items(), (indices, _read_only(indices))):
         yield f"gather {what}".strip(), partial(functional.gather, table, ids)
     for ids, dy in ((indices, grad), (_read_only(indices), _read_only(grad))):

@@ -70,9 +70,9 @@ def test_warmup_compiles_what_first_calls_need(tmp_path):
     code = """
 import numpy as np, fastemb
 from fastemb.kernels import cpu
-table = np.ones((300, 4), np.float32)
+table = np.ones((3000, 4), np.float32)
 for length in (10, 200_000):
-    ids = np.zeros(length, np.int64)
+    ids = np.arange(length) % 300
     grad = np.ones((length, 4), np.float32)
     fastemb.gather(table, ids)
     frozen = table.copy()
@@ -102,4 +102,4 @@ def test_progress_without_rich(monkeypatch, capsys):
     calls = _warmup.warmup(["float32"], ["int64"])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == calls // 2
-    assert lines[0] == f"[1/{len(lines)}] gather float32 int64"
+    assert lines[0] == f"[1/{len(lines)}] gather few rows float32 int64"
