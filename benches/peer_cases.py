@@ -34,8 +34,8 @@ class Comparison:
     ours: Callable[[], object]
     theirs: Callable[[], object]
     target: float | None
+    equal: Callable[[], None]
     nbytes: int = 0
-    equal: Callable[[], None] = lambda: None
     samples: int = 0
 
 
@@ -58,6 +58,11 @@ def _table(num_rows, width):
     return table
 
 
+def _moved(table, ids):
+    """Bytes that a lookup has to move: every distinct row is read once, every row of the result written."""
+    return (ids.size + np.unique(ids).size) * table.shape[1] * table.itemsize
+
+
 def _same(ours, theirs):
     def check():
         np.testing.assert_array_equal(np.asarray(ours()), np.asarray(theirs()))
@@ -72,8 +77,8 @@ def onehot(quick):
         ways = {way.name: way.call for way in case.ways}
         target = 1000.0 if num_rows == 50_000 else None
         name = f"N {num_rows:,} D {workloads.WIDTH} L {workloads.LENGTH}"
-        yield Comparison(name, "NumPy matmul", ways["fastemb.gather"], ways["one-hot matmul"], target, 0, case.check)
-        yield Comparison(name, "scipy sparse", ways["fastemb.gather"], ways["sparse matmul"], None)
+        yield Comparison(name, "NumPy matmul", ways["fastemb.gather"], ways["one-hot matmul"], target, case.check)
+        yield Comparison(name, "scipy sparse", ways["fastemb.gather"], ways["sparse matmul"], None, case.check)
 
 
 def gather_small(quick):
@@ -86,27 +91,22 @@ def gather_mid(quick):
     """Some thousand rows of a table that the caches nearly hold."""
     table, ids = _table(50_000, 64), data.uniform(50_000, 4096)
     yield from _allocating("50k x 64 L 4096", table, ids, torch_target=1.2, numpy_target=None)
-    out, other = np.empty((2, ids.size, 64), np.float32)
-    yield Comparison(
-        "50k x 64 L 4096, out given",
-        "np.take clip",
-        lambda: fastemb.gather(table, ids, out=out),
-        lambda: np.take(table, ids, axis=0, out=other, mode="clip"),
-        2.0,
-        2 * out.nbytes,
-        _same(lambda: fastemb.gather(table, ids), lambda: np.take(table, ids, axis=0)),
-    )
+    out, other = np.zeros((2, ids.size, 64), np.float32)
+    ours = functools.partial(fastemb.gather, table, ids, out=out)
+    theirs = functools.partial(np.take, table, ids, axis=0, out=other, mode="clip")
+    name = "50k x 64 L 4096, out given"
+    yield Comparison(name, "np.take clip", ours, theirs, 2.0, _same(ours, theirs), _moved(table, ids))
 
 
 def _allocating(name, table, ids, torch_target, numpy_target):
-    nbytes = 2 * ids.size * table.shape[1] * 4
+    nbytes = _moved(table, ids)
     ours, numpys = (lambda: fastemb.gather(table, ids)), (lambda: table[ids])
-    yield Comparison(name, "W[ids]", ours, numpys, numpy_target, nbytes, _same(ours, numpys))
+    yield Comparison(name, "W[ids]", ours, numpys, numpy_target, _same(ours, numpys), nbytes)
     if has("torch"):
         torch = _torch()
         weight, indices = torch.from_numpy(table), torch.from_numpy(ids)
         theirs = functools.partial(torch.nn.functional.embedding, indices, weight)
-        yield Comparison(name, "torch F.embedding", ours, theirs, torch_target, nbytes, _same(ours, theirs))
+        yield Comparison(name, "torch F.embedding", ours, theirs, torch_target, _same(ours, theirs), nbytes)
 
 
 LARGE = [("1M x 128", 1_000_000, 128), ("200k x 512", 200_000, 512), ("1M x 33", 1_000_000, 33)]
@@ -124,11 +124,11 @@ def gather_large(quick):
     for name, table, ids in _large(quick):
         if has("torch"):
             torch = _torch()
-            out, other = np.empty((2, ids.size, table.shape[1]), np.float32)
+            out, other = np.zeros((2, ids.size, table.shape[1]), np.float32)
             weight, indices, target = torch.from_numpy(table), torch.from_numpy(ids), torch.from_numpy(other)
             ours = functools.partial(fastemb.gather, table, ids, out=out)
             theirs = functools.partial(torch.index_select, weight, 0, indices, out=target)
-            yield Comparison(name, "torch index_select", ours, theirs, 1.15, 2 * out.nbytes, _same(ours, theirs))
+            yield Comparison(name, "torch index_select", ours, theirs, 1.15, _same(ours, theirs), _moved(table, ids))
 
 
 def gather_alloc(quick):
@@ -163,13 +163,13 @@ def scatter(quick):
 
         add = functools.partial(fastemb.scatter_add, ours, ids, updates)
         slow = functools.partial(np.add.at, theirs, ids, updates)
-        yield Comparison(name, "np.add.at", add, slow, 25.0, nbytes, functools.partial(check, slow))
+        yield Comparison(name, "np.add.at", add, slow, 25.0, functools.partial(check, slow), nbytes)
         if has("torch"):
             torch = _torch()
             peer = functools.partial(
                 torch.from_numpy(theirs).index_add_, 0, torch.from_numpy(ids), torch.from_numpy(updates)
             )
-            yield Comparison(name, "torch index_add_", add, peer, 1.3, nbytes, functools.partial(check, peer))
+            yield Comparison(name, "torch index_add_", add, peer, 1.3, functools.partial(check, peer), nbytes)
 
 
 @jit(fastmath=EXACT, parallel=True)
@@ -187,23 +187,37 @@ def streaming_copy(nbytes):
     """(source, target, call): a copy past the caches, by as many threads as Numba is set to."""
     nbytes -= nbytes % simd.WIDE
     source, target = (fastemb.buffers.empty((nbytes // 4 + 1024,), np.dtype(np.float32)) for _ in range(2))
-    source[:] = target[:] = 1
+    source[:], target[:] = 1, 2
     parts = numba.get_num_threads()
     bounds = np.array([nbytes // simd.WIDE * c // parts * simd.WIDE for c in range(parts + 1)])
     return source, target, functools.partial(_stream_copy, target, source, bounds)
 
 
 def roof(quick):
-    """Large lookups against a streaming copy of as many bytes: how near to what the memory can do."""
+    """Large lookups against a streaming copy of the bytes that have to move: how near to what the memory can do."""
     for name, table, ids in _large(quick):
         out = fastemb.buffers.empty((ids.size, table.shape[1]), np.dtype(np.float32))
-        _, _, copy = streaming_copy(out.nbytes)
+        nbytes = _moved(table, ids)
+        source, target, copy = streaming_copy(nbytes // 2)
         ours = functools.partial(fastemb.gather, table, ids, out=out)
-        yield Comparison(name, "streaming copy", ours, copy, 0.85, 2 * out.nbytes)
+
+        def check(ours=ours, copy=copy, out=out, table=table, ids=ids, source=source, target=target, nbytes=nbytes):
+            copied = nbytes // 2 // simd.WIDE * simd.WIDE // 4
+            out[:] = np.nan
+            ours()
+            copy()
+            np.testing.assert_array_equal(out, table[ids])
+            np.testing.assert_array_equal(target[:copied], source[:copied])
+
+        yield Comparison(name, "streaming copy", ours, copy, 0.85, check, nbytes)
 
 
 def _process(code):
     return lambda: subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def _nothing():
+    """Processes give no result; that they end well is checked each time."""
 
 
 FIRST_LOOKUP = "import numpy as np, fastemb; fastemb.gather(np.ones((1000, 64), np.float32), np.arange(32))"
@@ -216,11 +230,11 @@ FIRST_LOOKUP_TORCH = (
 def start(quick):
     """Fresh processes."""
     yield Comparison(
-        "import", "import numpy", _process("import fastemb"), _process("import numpy"), 1 / 1.5, samples=15
+        "import", "import numpy", _process("import fastemb"), _process("import numpy"), 1 / 1.5, _nothing, samples=15
     )
     if has("torch"):
         lookup, other = _process(FIRST_LOOKUP), _process(FIRST_LOOKUP_TORCH)
-        yield Comparison("process to first lookup", "the same with torch", lookup, other, 2.0, samples=15)
+        yield Comparison("process to first lookup", "the same with torch", lookup, other, 2.0, _nothing, samples=15)
 
 
 CASES: dict[str, Callable[[bool], Iterator[Comparison]]] = {

@@ -48,6 +48,7 @@ def _calls(dtype: np.dtype[Any], index_dtype: np.dtype[Any]) -> Iterator[tuple[s
         yield f"gather {what}".strip(), partial(functional.gather, table, ids)
     for ids, dy in ((indices, grad), (_read_only(indices), _read_only(grad))):
         yield "scatter_add", partial(functional.scatter_add, weight, ids, dy)
+        yield "embedding_grad", partial(functional.embedding_grad, ids, dy, len(weight))
         for rule in (optim.SGD(), optim.Adam()):
             yield type(rule).__name__, partial(rule.step, weight, rule.init(weight), ids, dy)
     yield "renorm_", partial(functional.renorm_, weight, indices, 1.0)

@@ -46,6 +46,12 @@ DEFAULT_LIMIT = 1 << 28
 Block = NDArray[np.uint8]
 
 
+def _aligned(nbytes: int) -> Block:
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -raw.__array_interface__["data"][0] % ALIGNMENT
+    return raw[start : start + nbytes]
+
+
 class _Pool:
     """Free blocks, the last returned first. All steps are safe when a block comes back in the middle of one.
 
@@ -65,9 +71,7 @@ class _Pool:
                 if nbytes <= block.size < 2 * nbytes and self.free.pop(key, None) is not None:
                     self.size -= block.size
                     return block
-        raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-        start = -raw.ctypes.data % ALIGNMENT
-        return raw[start : start + nbytes]
+        return _aligned(nbytes)
 
     def give_back(self, block: Block) -> None:
         """Keep a block if it fits, the oldest ones making room."""
@@ -81,8 +85,8 @@ class _Pool:
         """Drop the oldest blocks beyond the limit."""
         with self.lock:
             while self.free and self.size > (self.limit if limit is None else limit):
-                block = self.free.pop(next(iter(self.free)))
-                self.size -= block.size
+                block = self.free.pop(next(iter(list(self.free)), -1), None)
+                self.size -= 0 if block is None else block.size
 
 
 _pool = _Pool(0 if os.environ.get("FASTEMB_BUFFERS", "1").strip() == "0" else DEFAULT_LIMIT)

@@ -43,6 +43,8 @@ _ARRAY, _FLOAT32, _FLOAT64, _INT64 = np.ndarray, np.dtype(np.float32), np.dtype(
 
 @functools.cache
 def _any_bad() -> Callable[[NDArray[Any], int], bool]:
+    if cpu() is reference():
+        return lambda indices, num_rows: reference().first_bad(indices, num_rows, 0, indices.size) >= 0
     from .kernels.cpu.check import any_bad
 
     found: Callable[[NDArray[Any], int], bool] = any_bad
@@ -171,7 +173,7 @@ def scatter_add(target: NDArray[Any], indices: TensorLike, updates: TensorLike) 
     Notes
     -----
     Updates are added one by one in the order of the positions: the bits are those of ``numpy.add.at``, for any number
-    of threads. Half-width targets are summed in float32 and rounded once.
+    of threads, NaN payloads aside. Half-width targets are summed in float32 and rounded once.
     Moves ``(L + 2 * U) * D * itemsize`` bytes for U distinct rows.
 
     Examples

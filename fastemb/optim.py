@@ -141,9 +141,9 @@ class Optimizer(abc.ABC):
 
         Notes
         -----
-        No gradient array exists: allocates O(L) integers and O(D) numbers a thread, whatever N, L and the gradient's
-        dtype. The bits are those of `update` with the result of `embedding_grad`, given a gradient in the dtype of
-        the sums.
+        No gradient array exists: allocates O(L) integers and O(D) numbers a thread, whatever N and the gradient's
+        dtype, and one row for every 1,024 positions of an index that occurs more often than that. The bits are those
+        of `update` with the result of `embedding_grad`, given a gradient in the dtype of the sums.
         """
         table = as_table(weight, write=True)
         ids = as_indices(indices)

@@ -67,7 +67,9 @@ def test_two_live_arrays_never_share():
 
 
 def test_small_arrays_are_left_to_numpy():
-    del [buffers.empty((buffers.SMALLEST // 4 - 1,), FLOAT32)][:]
+    array = buffers.empty((buffers.SMALLEST // 4 - 1,), FLOAT32)
+    assert array.flags.owndata
+    del array
     assert buffers.kept() == 0
 
 

@@ -79,9 +79,11 @@ for length in (10, 200_000):
     frozen.flags.writeable = False
     fastemb.gather(frozen, ids)  # a memory-mapped table
     fastemb.scatter_add(table, ids, grad)
+    rows = fastemb.embedding_grad(ids, grad, len(table))
     fastemb.renorm_(table, ids, 1.0)
     for rule in (fastemb.optim.SGD(), fastemb.optim.Adam()):
         rule.step(table, rule.init(table), ids, grad)
+        rule.update(table, rule.init(table), rows)
 print(sum(cpu.adam_range.stats.cache_hits.values()))
 """
     compiled = set(tmp_path.rglob("*.nbc"))

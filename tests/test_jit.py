@@ -103,7 +103,7 @@ def test_the_switch_on(copied):
     assert run(WORK, copied, FASTEMB_CACHE="1")[1] != "None"
 
 
-def test_kernels_run_as_plain_python(copied):
+def test_the_package_works_without_compiling(copied):
     code = """
 import numpy as np, fastemb
 table, ids, grad = np.ones((300, 2)), np.arange(5000) % 7, np.ones((5000, 2))

@@ -72,7 +72,9 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]  # Numba has no types
     def _use_file_for(self, sig, codegen):
         # Numba numbers the compiled variants of a function in one index, without a lock: two processes that compile at
         # once can give one number to two variants. With a file name for each variant there is nothing to number.
-        digest = hashlib.sha256(repr(self._index_key(sig, codegen)).encode()).hexdigest()[:16]
+        # The sources are not part of the name: files of an older state are overwritten, not left behind.
+        variant = sig, codegen.magic_tuple(), _pieces(self._py_func)
+        digest = hashlib.sha256(repr(variant).encode()).hexdigest()[:16]
         self._cache_file = IndexDataCacheFile(
             cache_path=self._cache_path,
             filename_base=f"{self._impl.filename_base}-{digest}",

@@ -16,6 +16,8 @@ from .check import first_bad
 from .jit import EXACT, jit
 from .rows import prefetch
 
+_NONE = np.empty(0, np.int64)
+
 AHEAD = 4
 """Rows of the table between the one that is changed and the one that is asked for."""
 
@@ -102,11 +104,10 @@ def _contiguous_sums(scaled):
     sum_tile, sum_last = _tile_sums(scaled)
 
     @jit(fastmath=EXACT)
-    def sum_run(total, grad, positions, lo, hi, divisor):
-        zero, scale = simd.line(total.dtype.type(0)), simd.line(divisor)
-        wide_zero, wide_scale = simd.wide(total.dtype.type(0)), simd.wide(divisor)
-        source, stride, target = simd.address(grad), np.uintp(grad.strides[0]), simd.address(total)
-        row_bytes = np.uintp(total.size * total.itemsize)
+    def sum_run(target, source, stride, row_bytes, positions, lo, hi, divisor):
+        nothing = divisor - divisor
+        zero, scale = simd.line(nothing), simd.line(divisor)
+        wide_zero, wide_scale = simd.wide(nothing), simd.wide(divisor)
         at = np.uintp(0)
         while at + np.uintp(simd.WIDE) <= row_bytes:
             sum_tile(target + at, source + at, stride, positions, lo, hi, wide_scale, wide_zero, np.uintp(simd.WIDE))
@@ -115,7 +116,7 @@ def _contiguous_sums(scaled):
             sum_tile(target + at, source + at, stride, positions, lo, hi, scale, zero, np.uintp(simd.LINE))
             at += np.uintp(simd.LINE)
         if at < row_bytes:
-            count = np.int64((row_bytes - at) // np.uintp(total.itemsize))
+            count = np.int64((row_bytes - at) // simd.item_size(divisor))
             sum_last(target + at, source + at, stride, positions, lo, hi, scale, zero, count)
 
     return sum_run
@@ -140,22 +141,23 @@ def _sum_any(total, grad, positions, lo, hi, divisor):
 
 
 @jit(fastmath=EXACT)
-def _sum_run(total, grad, positions, lo, hi, divisor):
-    """``total = sum over k in [lo, hi) of grad[positions[k]] / divisor``, cut every SUM_BLOCK positions of the run."""
-    if grad.itemsize != total.itemsize or (grad.shape[1] > 1 and grad.strides[1] != grad.itemsize):
-        _sum_any(total, grad, positions, lo, hi, divisor)
-    elif divisor == 1:
-        _sum_contiguous(total, grad, positions, lo, hi, divisor)
-    else:
-        _sum_contiguous_divided(total, grad, positions, lo, hi, divisor)
+def _contiguous_like(grad, total):
+    """Whether gradient rows are contiguous elements of the dtype of the sums."""
+    return grad.itemsize == total.itemsize and (grad.shape[1] <= 1 or grad.strides[1] == grad.itemsize)
 
 
 @jit(fastmath=EXACT)
-def _prefetch_row(array, row):
-    if array.shape[1] > 1 and array.strides[1] != array.itemsize:
+def _sum_run(total, grad, positions, lo, hi, divisor):
+    """``total = sum over k in [lo, hi) of grad[positions[k]] / divisor``, cut every SUM_BLOCK positions of the run."""
+    if not _contiguous_like(grad, total):
+        _sum_any(total, grad, positions, lo, hi, divisor)
         return
-    start = simd.address(array) + np.uintp(row) * np.uintp(array.strides[0])
-    prefetch(start, np.uintp(array.shape[1] * array.itemsize))
+    target, source, stride = simd.address(total), simd.address(grad), np.uintp(grad.strides[0])
+    row_bytes = np.uintp(total.size * total.itemsize)
+    if divisor == 1:
+        _sum_contiguous(target, source, stride, row_bytes, positions, lo, hi, divisor)
+    else:
+        _sum_contiguous_divided(target, source, stride, row_bytes, positions, lo, hi, divisor)
 
 
 @jit(fastmath=EXACT, parallel=True)
@@ -196,15 +198,25 @@ def row_pass(rule: Any) -> tuple[Any, Any]:
     def do_runs(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, longest, start, stop):
         total = np.empty(weight.shape[1], weight.dtype)
         divisor = weight.dtype.type(1)
+        contiguous = _contiguous_like(grad, total)
+        # Outside of the loop, and as numbers: to pass arrays on costs more than to sum a short run.
+        target, source, stride = simd.address(total), simd.address(grad), np.uintp(grad.strides[0])
+        row_bytes = np.uintp(total.size * total.itemsize)
+        table, row_stride = simd.address(weight), np.uintp(weight.strides[0])
         for u in range(start, stop):
             if u + AHEAD < stop:
-                _prefetch_row(weight, rows[u + AHEAD])
+                prefetch(table + np.uintp(rows[u + AHEAD]) * row_stride, row_bytes)
             lo, hi = starts[u], starts[u + 1]
             if hi - lo > longest:
                 continue
             if scale_grad_by_freq:
                 divisor = weight.dtype.type(hi - lo)
-            _sum_run(total, grad, positions, lo, hi, divisor)
+            if not contiguous:
+                _sum_any(total, grad, positions, lo, hi, divisor)
+            elif divisor == 1:
+                _sum_contiguous(target, source, stride, row_bytes, positions, lo, hi, divisor)
+            else:
+                _sum_contiguous_divided(target, source, stride, row_bytes, positions, lo, hi, divisor)
             rule(weight, state, rows[u], total, hyper)
 
     @jit(fastmath=EXACT)
@@ -240,8 +252,10 @@ def row_pass(rule: Any) -> tuple[Any, Any]:
         bad = first_bad(rows, weight.shape[0], 0, count)
         if bad >= 0:
             return bad
-        lengths = np.diff(starts[: count + 1])
-        long = np.flatnonzero(lengths > SUM_BLOCK)
+        total = int(starts[count])
+        # The common case first: no run is long, and equal shares of positions are cut between rows.
+        done = starts[: count + 1]
+        long = np.flatnonzero(np.diff(done) > SUM_BLOCK) if total > SUM_BLOCK else _NONE
         with threads.region():
             if long.size:  # in pieces, which are equal work, however few rows they belong to
                 lo, hi, length, first = _pieces_of(starts, long)
@@ -249,9 +263,9 @@ def row_pass(rule: Any) -> tuple[Any, Any]:
                 divisors = (length if scale_grad_by_freq else np.ones_like(length)).astype(weight.dtype)
                 _sum_pieces(partial, grad, positions, lo, hi, divisors, threads.split(lo.size, parts))
                 apply_sums(weight, state, partial, rows[long], first, hyper)
+                lengths = np.diff(done)
                 lengths[long] = 0
-            # The others in equal shares of positions, cut between rows: a row belongs to one thread.
-            done = np.concatenate(([0], np.cumsum(lengths)))
+                done = np.concatenate(([0], np.cumsum(lengths)))
             bounds = np.searchsorted(done, threads.split(int(done[-1]), parts))
             bounds[-1] = count  # runs without positions at the end are runs too
             parallel_form(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, SUM_BLOCK, bounds)

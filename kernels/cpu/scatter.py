@@ -138,7 +138,7 @@ def scatter_add(target: NDArray[Any], indices: NDArray[Any], updates: NDArray[An
     Parameters and result as `scatter_add_range`, for all L positions. A row belongs to one thread, so the bits are
     those of ``numpy.add.at`` for any number of threads.
     """
-    parts = 1 if target.nbytes <= IN_CACHE else threads.chunks(3 * updates.nbytes)
+    parts = 1 if target.nbytes <= IN_CACHE else threads.chunks(updates.nbytes)
     if parts == 1:
         return scatter_add_range(target, indices, updates, 0, indices.size)
     bad = first_bad(indices, target.shape[0], 0, indices.size)

@@ -69,6 +69,16 @@ def address(context, array):
     return types.uintp(array), codegen
 
 
+@intrinsic
+def item_size(context, scalar):
+    """Bytes of a number."""
+
+    def codegen(context, builder, signature, arguments):
+        return ir.IntType(64)(scalar.bitwidth // 8)
+
+    return types.uintp(scalar), codegen
+
+
 def _filler(nbytes, doc):
     @intrinsic
     def fill(context, scalar):

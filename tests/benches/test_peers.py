@@ -2,8 +2,10 @@
 
 import json
 
+import numba
 import numpy as np
 import pytest
+import threadpoolctl
 
 from benches import peer_cases, peers
 
@@ -16,7 +18,7 @@ def run(tmp_path, *arguments):
 
 
 def comparison(ours, theirs, target):
-    return peer_cases.Comparison("case", "peer", ours, theirs, target, samples=15)
+    return peer_cases.Comparison("case", "peer", ours, theirs, target, lambda: None, samples=15)
 
 
 def spin(count):
@@ -27,6 +29,14 @@ def spin(count):
         return total
 
     return work
+
+
+@pytest.fixture(autouse=True)
+def _same_threads_afterwards():
+    before = numba.get_num_threads()
+    with threadpoolctl.threadpool_limits():
+        yield
+    numba.set_num_threads(before)
 
 
 @pytest.fixture
@@ -69,7 +79,7 @@ def test_judgement(tmp_path, monkeypatch, capsys, check, slow, fast, target):
 @pytest.mark.usefixtures("cheap_copy")
 def test_unequal_results_are_not_timed(tmp_path, monkeypatch):
     wrong = peer_cases.Comparison(
-        "case", "peer", list, list, None, equal=peer_cases._same(lambda: np.zeros(3), lambda: np.ones(3))
+        "case", "peer", list, list, None, peer_cases._same(lambda: np.zeros(3), lambda: np.ones(3))
     )
     monkeypatch.setattr(peer_cases, "CASES", {"one": lambda quick: iter([wrong])})
     with pytest.raises(AssertionError):
@@ -92,6 +102,14 @@ def test_arguments(arguments, text, capsys):
 
 
 def test_every_case_is_equal_before_it_is_timed():
-    for name in ("onehot", "gather-small", "gather-mid", "scatter"):
+    for name in ("onehot", "gather-small", "gather-mid", "gather-large", "gather-alloc", "scatter", "roof"):
         for made in peer_cases.CASES[name](True):
             made.equal()
+
+
+def test_a_wrong_lookup_is_found(monkeypatch):
+    monkeypatch.setattr("fastemb.gather", lambda table, ids, out=None: np.zeros((ids.size, table.shape[1]), "f4"))
+    for name in ("gather-small", "gather-mid", "roof"):
+        for made in peer_cases.CASES[name](True):
+            with pytest.raises(AssertionError):
+                made.equal()
