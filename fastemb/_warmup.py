@@ -45,7 +45,8 @@ def _calls(dtype: np.dtype[Any], index_dtype: np.dtype[Any]) -> Iterator[tuple[s
     grad: NDArray[Any] = np.zeros((indices.size, 2), dtype)
     yield "gather few rows", partial(functional.gather, weight, indices[:8])
     for (what, table), ids in itertools.product(tables.items(), (indices, _read_only(indices))):
-        yield f"gather {what}".strip(), partial(functional.gather, table, ids)
+        out = np.empty((ids.size, 2), dtype)  # given, or NumPy would do so few rows
+        yield f"gather {what}".strip(), partial(functional.gather, table, ids, out=out)
     for ids, dy in ((indices, grad), (_read_only(indices), _read_only(grad))):
         yield "scatter_add", partial(functional.scatter_add, weight, ids, dy)
         yield "embedding_grad", partial(functional.embedding_grad, ids, dy, len(weight))

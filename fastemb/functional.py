@@ -35,8 +35,8 @@ from .rowgrad import RowGrad
 
 _S = TypeVar("_S", bound=np.generic)
 
-_SMALL = 1 << 12
-"""Elements of a result that `ndarray.take` has copied before a compiled kernel has begun."""
+_SMALL = 1 << 16
+"""Elements of a result up to which `ndarray.take`, behind our check of the indices, is ahead of a compiled kernel."""
 
 _ARRAY, _FLOAT32, _FLOAT64, _INT64 = np.ndarray, np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 
