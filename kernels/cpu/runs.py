@@ -70,54 +70,67 @@ def _divided(term, divisor):
     return simd.div(term, divisor)
 
 
-def _tile_sums(scaled):
-    """Make the sums of some columns of a run, in registers: of a whole vector's columns, and of the last few."""
+@jit(fastmath=EXACT)
+def _load_all(where, like, count):
+    return simd.load(where, like)
+
+
+@jit(fastmath=EXACT)
+def _store_all(where, vector, count):
+    simd.store(where, vector)
+
+
+@jit(fastmath=EXACT)
+def _load_first(where, like, count):
+    return simd.load_first(where, like, count)
+
+
+@jit(fastmath=EXACT)
+def _store_first(where, vector, count):
+    simd.store_first(where, vector, count)
+
+
+def _column_sums(scaled, load, store):
+    """Make the sum of a run in the columns of one vector, in registers; `count` lanes of it where they are the last."""
 
     @jit(fastmath=EXACT)
-    def sum_tile(target, source, stride, positions, lo, hi, divisor, zero, nbytes):
+    def sum_columns(target, source, stride, positions, lo, hi, divisor, zero, nbytes, count):
         total = zero
         for cut in range(lo, hi, SUM_BLOCK):
             part = zero
             for k in range(cut, min(hi, cut + SUM_BLOCK)):
                 if k + POSITIONS_AHEAD < positions.size:
                     prefetch(source + np.uintp(positions[k + POSITIONS_AHEAD]) * stride, nbytes)
-                part = simd.add(part, scaled(simd.load(source + np.uintp(positions[k]) * stride, zero), divisor))
-            total = simd.add(total, part)
-        simd.store(target, total)
-
-    @jit(fastmath=EXACT)
-    def sum_last(target, source, stride, positions, lo, hi, divisor, zero, count):
-        total = zero
-        for cut in range(lo, hi, SUM_BLOCK):
-            part = zero
-            for k in range(cut, min(hi, cut + SUM_BLOCK)):
-                term = simd.load_first(source + np.uintp(positions[k]) * stride, zero, count)
+                term = load(source + np.uintp(positions[k]) * stride, zero, count)
                 part = simd.add(part, scaled(term, divisor))
             total = simd.add(total, part)
-        simd.store_first(target, total, count)
+        store(target, total, count)
 
-    return sum_tile, sum_last
+    return sum_columns
 
 
 def _contiguous_sums(scaled):
     """Make the sum of a run for gradient rows of contiguous elements."""
-    sum_tile, sum_last = _tile_sums(scaled)
+    sum_vector = _column_sums(scaled, _load_all, _store_all)
+    sum_last = _column_sums(scaled, _load_first, _store_first)
 
     @jit(fastmath=EXACT)
     def sum_run(target, source, stride, row_bytes, positions, lo, hi, divisor):
         nothing = divisor - divisor
         zero, scale = simd.line(nothing), simd.line(divisor)
         wide_zero, wide_scale = simd.wide(nothing), simd.wide(divisor)
+        wide, line = np.uintp(simd.WIDE), np.uintp(simd.LINE)
         at = np.uintp(0)
-        while at + np.uintp(simd.WIDE) <= row_bytes:
-            sum_tile(target + at, source + at, stride, positions, lo, hi, wide_scale, wide_zero, np.uintp(simd.WIDE))
-            at += np.uintp(simd.WIDE)
-        while at + np.uintp(simd.LINE) <= row_bytes:
-            sum_tile(target + at, source + at, stride, positions, lo, hi, scale, zero, np.uintp(simd.LINE))
-            at += np.uintp(simd.LINE)
+        while at + wide <= row_bytes:
+            sum_vector(target + at, source + at, stride, positions, lo, hi, wide_scale, wide_zero, wide, 0)
+            at += wide
+        while at + line <= row_bytes:
+            sum_vector(target + at, source + at, stride, positions, lo, hi, scale, zero, line, 0)
+            at += line
         if at < row_bytes:
-            count = np.int64((row_bytes - at) // simd.item_size(divisor))
-            sum_last(target + at, source + at, stride, positions, lo, hi, scale, zero, count)
+            left = row_bytes - at
+            count = np.int64(left // simd.item_size(divisor))
+            sum_last(target + at, source + at, stride, positions, lo, hi, scale, zero, left, count)
 
     return sum_run
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from strategies import exactly, unchanged
+from strategies import BFLOAT16, exactly, unchanged
 
 import fastemb
 from fastemb._arrays import BLOCK
@@ -24,7 +24,7 @@ def added(target, ids, updates):
 
 
 def dtype_named(name):
-    return np.dtype(pytest.importorskip("ml_dtypes").bfloat16 if name == "bfloat16" else name)
+    return BFLOAT16 if name == "bfloat16" else np.dtype(name)
 
 
 @pytest.mark.parametrize("width", WIDTHS)
