@@ -1,4 +1,4 @@
-"""Embedding kernels for NumPy: lookup, duplicate-safe scatter-add, and optimizer steps on the touched rows alone.
+"""Embedding kernels for NumPy: lookup, pooled lookup, scatter-add that adds duplicates, steps on touched rows alone.
 
 Importing this package loads nothing else; names load their modules and NumPy at first use, and Numba comes with the
 first operation.
@@ -11,16 +11,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import buffers, kernels, nn, optim
-    from .functional import embedding_grad, gather, one_hot, renorm_, scatter_add
-    from .nn import Embedding
+    from .functional import (
+        embedding_bag,
+        embedding_bag_grad,
+        embedding_bag_weight_grad,
+        embedding_grad,
+        gather,
+        one_hot,
+        renorm_,
+        scatter_add,
+    )
+    from .nn import Embedding, EmbeddingBag
     from .rowgrad import RowGrad
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Embedding",
+    "EmbeddingBag",
     "RowGrad",
     "buffers",
+    "embedding_bag",
+    "embedding_bag_grad",
+    "embedding_bag_weight_grad",
     "embedding_grad",
     "gather",
     "kernels",
@@ -33,7 +46,11 @@ __all__ = [
 
 _HOME = {
     "Embedding": "nn",
+    "EmbeddingBag": "nn",
     "RowGrad": "rowgrad",
+    "embedding_bag": "functional",
+    "embedding_bag_grad": "functional",
+    "embedding_bag_weight_grad": "functional",
     "embedding_grad": "functional",
     "gather": "functional",
     "one_hot": "functional",

@@ -95,12 +95,12 @@ def _python_leaves(value: Any) -> NDArray[Any] | None:
     return np.array(value, dtype=object)
 
 
-def as_indices(indices: TensorLike) -> Indices:
+def as_indices(indices: TensorLike, name: str = "indices") -> Indices:
     """An integer array with the values of `indices`, not yet checked against a table.
 
     Python integers beyond 64 bits stay in an object array: they are out of range of every table.
     """
-    array = as_array(indices, "indices")
+    array = as_array(indices, name)
     leaves = None if isinstance(indices, np.ndarray) else _python_leaves(indices)
     if leaves is None:
         if array.dtype.kind in "iu":
@@ -111,9 +111,9 @@ def as_indices(indices: TensorLike) -> Indices:
         if leaves.size and all(isinstance(i, (int, np.integer)) and not isinstance(i, bool) for i in leaves.flat):
             return array if array.dtype.kind in "iu" else leaves
         if array.dtype.kind in "iu" and array.size:
-            msg = "indices must be integers, got a list that holds bool"
+            msg = f"{name} must be integers, got a list that holds bool"
             raise TypeError(msg)
-    msg = f"indices must be integers, got {array.dtype}"
+    msg = f"{name} must be integers, got {array.dtype}"
     if array.dtype.kind in "fb" and array.ndim >= 2 and _is_one_hot(array):
         msg += ": this looks like a one-hot array; pass the integer ids, for example indices.argmax(axis=-1)"
     raise TypeError(msg)

@@ -14,15 +14,19 @@ from ._arrays import BLOCK, Indices, all_indices, backend, cpu, index_error, ker
 from .kernels import SUM_BLOCK, accumulator
 from .rowgrad import RowGrad, hand_over
 
-Block = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+Block = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[Any]]
 
 
 class Groups(NamedTuple):
-    """Distinct rows (U,), where each one's run starts (U + 1,), and the positions, run after run."""
+    """Distinct rows (U,), where each one's run starts (U + 1,), and the positions in the gradient, run after run.
+
+    With coefficients, one for each position, the gradient's rows are multiplied by them.
+    """
 
     rows: NDArray[np.int64]
     starts: NDArray[np.int64]
     positions: NDArray[np.int64]
+    coefficients: NDArray[Any] | None = None
 
     @classmethod
     def of(cls, indices: Indices, num_rows: int, padding_idx: int | None = None) -> Groups:
@@ -36,20 +40,25 @@ class Groups(NamedTuple):
         distinct = int(count[0])
         return cls(rows[:distinct], starts[: distinct + 1], positions[: int(starts[distinct])])
 
+    def runs(self) -> NDArray[np.int64]:
+        """The run of each position."""
+        return np.repeat(np.arange(self.rows.size), np.diff(self.starts))
+
+    def where(self, chosen: NDArray[np.bool]) -> Groups:
+        """The groups of some of the positions; rows that are left without any are left out."""
+        lengths = np.bincount(self.runs()[chosen], minlength=self.rows.size)
+        left = lengths > 0
+        starts = np.concatenate(([0], np.cumsum(lengths[left])))
+        coefficients = None if self.coefficients is None else self.coefficients[chosen]
+        return Groups(self.rows[left], starts, self.positions[chosen], coefficients)
+
 
 def row_gradient(
-    indices: Indices,
-    grad: NDArray[Any],
-    num_rows: int,
-    dtype: np.dtype[Any],
-    padding_idx: int | None,
-    *,
-    scale_grad_by_freq: bool,
+    groups: Groups, grad: NDArray[Any], num_rows: int, dtype: np.dtype[Any], *, scale_grad_by_freq: bool
 ) -> RowGrad:
-    """The gradient of a lookup, summed in `dtype`; arguments are checked but for the range of the indices."""
-    groups = Groups.of(indices, num_rows, padding_idx)
+    """The gradient of a lookup whose indices are grouped, summed in `dtype`."""
     values = np.empty((groups.rows.size, grad.shape[-1]), dtype)
-    numbered = Groups(np.arange(groups.rows.size), groups.starts, groups.positions)
+    numbered = groups._replace(rows=np.arange(groups.rows.size))
     kernels = backend(values)
     for (terms, *runs), scale in gradient_blocks(grad, numbered, kernels, dtype, scale_grad_by_freq):
         kernels.segment_sum(values, terms, *runs, scale)
@@ -64,12 +73,14 @@ def gradient_blocks(
     Otherwise blocks of whole runs, cast to the accumulation dtype, at most `BLOCK` gradient rows at a time. The bits
     are those of the array cast as a whole.
     """
+    wanted = accumulator(dtype)
+    none = np.empty(0, wanted)
     flat = kernel_gradient(grad) if kernels is cpu() else None
+    rows, starts, positions, coefficients = groups
     if flat is not None:
-        yield (flat, *groups), scale_grad_by_freq
+        yield (flat, rows, starts, positions, none if coefficients is None else coefficients), scale_grad_by_freq
         return
-    terms_of = _Caster(grad, groups, accumulator(dtype), scale_grad_by_freq)
-    rows, starts, _ = groups
+    terms_of = _Caster(grad, groups, wanted, scale_grad_by_freq)
     u = 0
     while u < rows.size:
         lo = int(starts[u])
@@ -79,12 +90,12 @@ def gradient_blocks(
             terms, bounds = terms_of(lo, hi), starts[u : v + 1] - lo
         else:
             terms, bounds = _sum_of_long_run(terms_of, lo, hi, kernels), np.array([0, 1])
-        yield (terms, rows[u:v], bounds, np.arange(len(terms))), False
+        yield (terms, rows[u:v], bounds, np.arange(len(terms)), none), False
         u = v
 
 
 class _Caster:
-    """Gradient rows of grouped positions ``[lo, hi)``, cast, and divided by the lengths of their runs if asked."""
+    """Gradient rows of grouped positions ``[lo, hi)``, cast, times coefficients, over the lengths of their runs."""
 
     def __init__(self, grad: NDArray[Any], groups: Groups, dtype: np.dtype[Any], scale_grad_by_freq: bool) -> None:
         self.grad = grad if grad.ndim > 1 else grad[np.newaxis]  # of a single 0-d index
@@ -94,9 +105,11 @@ class _Caster:
     def __call__(self, lo: int, hi: int) -> NDArray[Any]:
         places = np.unravel_index(self.groups.positions[lo:hi], self.grad.shape[:-1])
         terms: NDArray[Any] = self.grad[places].astype(self.dtype)
-        if self.lengths is not None:
-            runs = np.searchsorted(self.groups.starts, np.arange(lo, hi), side="right") - 1
-            with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"):
+            if self.groups.coefficients is not None:
+                terms *= self.groups.coefficients[lo:hi, np.newaxis]
+            if self.lengths is not None:
+                runs = np.searchsorted(self.groups.starts, np.arange(lo, hi), side="right") - 1
                 terms /= self.lengths[runs].astype(self.dtype)[:, np.newaxis]
         return terms
 
@@ -108,7 +121,8 @@ def _sum_of_long_run(terms_of: _Caster, lo: int, hi: int, kernels: ModuleType) -
     for cut in range(lo, hi, SUM_BLOCK):
         terms = terms_of(cut, min(cut + SUM_BLOCK, hi))
         run = np.array([0, len(terms)])
-        kernels.segment_sum(part, terms, np.zeros(1, np.int64), run, np.arange(len(terms)), False)
+        none = np.empty(0, part.dtype)
+        kernels.segment_sum(part, terms, np.zeros(1, np.int64), run, np.arange(len(terms)), none, False)
         with np.errstate(all="ignore"):
             total += part
     return total

@@ -52,7 +52,21 @@ def _calls(dtype: np.dtype[Any], index_dtype: np.dtype[Any]) -> Iterator[tuple[s
         yield "embedding_grad", partial(functional.embedding_grad, ids, dy, len(weight))
         for rule in (optim.SGD(), optim.Adam()):
             yield type(rule).__name__, partial(rule.step, weight, rule.init(weight), ids, dy)
+        yield from _bag_calls(weight, ids, dy)
     yield "renorm_", partial(functional.renorm_, weight, indices, 1.0)
+
+
+def _bag_calls(weight: NDArray[Any], ids: NDArray[Any], dy: NDArray[Any]) -> Iterator[tuple[str, Callable[[], object]]]:
+    offsets = np.arange(0, ids.size, 2)
+    grad = dy[: offsets.size]
+    for mode in ("sum", "max"):  # the others are sums too
+        yield f"embedding_bag {mode}", partial(functional.embedding_bag, weight, ids, offsets, mode=mode, padding_idx=1)
+        yield (
+            f"embedding_bag_grad {mode}",
+            partial(functional.embedding_bag_grad, weight, ids, offsets, grad, mode=mode),
+        )
+    yield "mean with padding", partial(functional.embedding_bag, weight, ids, offsets, padding_idx=1)
+    yield "embedding_bag_weight_grad", partial(functional.embedding_bag_weight_grad, weight, ids, offsets, grad)
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -31,6 +31,7 @@ from ._arrays import (
 )
 from ._compat import as_dtype
 from ._groups import Groups, row_gradient
+from .bags import embedding_bag, embedding_bag_grad, embedding_bag_weight_grad
 from .rowgrad import RowGrad
 
 _S = TypeVar("_S", bound=np.generic)
@@ -51,7 +52,16 @@ def _any_bad() -> Callable[[NDArray[Any], int], bool]:
     return found
 
 
-__all__ = ["embedding_grad", "gather", "one_hot", "renorm_", "scatter_add"]
+__all__ = [
+    "embedding_bag",
+    "embedding_bag_grad",
+    "embedding_bag_weight_grad",
+    "embedding_grad",
+    "gather",
+    "one_hot",
+    "renorm_",
+    "scatter_add",
+]
 
 
 def gather(weight: NDArray[_S], indices: TensorLike, *, out: NDArray[_S] | None = None) -> NDArray[_S]:
@@ -314,7 +324,8 @@ def embedding_grad(
     array = as_rows_of_gradient(grad, ids)
     wanted = np.dtype(np.float64 if _needs_float64(array.dtype) else np.float32)
     array = as_gradient(array, (*ids.shape, array.shape[-1]), wanted)
-    return row_gradient(ids, array, num_rows, wanted, padding, scale_grad_by_freq=bool(scale_grad_by_freq))
+    groups = Groups.of(ids, num_rows, padding)
+    return row_gradient(groups, array, num_rows, wanted, scale_grad_by_freq=bool(scale_grad_by_freq))
 
 
 def _needs_float64(dtype: np.dtype[Any]) -> bool:

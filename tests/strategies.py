@@ -143,6 +143,11 @@ def same_bits(a, b):
     )
 
 
+def no_coefficients(dtype):
+    """What a kernel takes for gradient rows that are not multiplied by anything."""
+    return np.empty(0, dtype)
+
+
 def grouped(indices, num_rows, padding_idx=-1, kernels=reference):
     """(rows, starts, positions) of a kernel's grouping."""
     rows, positions = np.full((2, indices.size), -7, np.int64)

@@ -17,7 +17,7 @@ with warnings.catch_warnings(record=True) as caught:
     from fastemb.kernels.cpu import jit
     runs = np.array([1]), np.array([0, 2]), np.arange(2)
     table, state = np.ones((4, 3)), (np.ones((4, 3)), np.ones((4, 3)))
-    cpu.adam(table, state, np.ones((2, 3)), *runs, (1.0, 1.0, 1.0, 1.0, 0.0), False)
+    cpu.adam(table, state, np.ones((2, 3)), *runs, np.empty(0), (1.0, 1.0, 1.0, 1.0, 0.0), False)
     assert table.tolist() == [[1, 1, 1], [0, 0, 0], [1, 1, 1], [1, 1, 1]], table  # m = 2, v = 4
     assert fastemb.gather(table, [3]).tolist() == [[1, 1, 1]]
 hits = sum(sum(k.stats.cache_hits.values()) for k in (cpu.gather_range, cpu.adam_range))
@@ -132,7 +132,8 @@ import numpy as np
 from fastemb.kernels.cpu import update
 for name in NAMES:
     table = np.zeros((2, 1))
-    getattr(update, name)(table, (), np.ones((1, 1)), np.array([1]), np.array([0, 1]), np.arange(1), (1.0, 1.0), False)
+    runs = np.array([1]), np.array([0, 1]), np.arange(1), np.empty(0)
+    getattr(update, name)(table, (), np.ones((1, 1)), *runs, (1.0, 1.0), False)
     print(table[1, 0])
 """
     assert run(code.replace("NAMES", "('sgd', 'ascent')"), copied) == ["-1.0", "1.0"]

@@ -117,3 +117,21 @@ def test_layer_step_is_not_of_the_size_of_the_table(ids):
 def test_scatter_add_allocates_integers_alone(table, ids):
     updates = np.zeros((LENGTH, WIDTH), np.float32)
     assert peak(lambda: fastemb.scatter_add(table, ids, updates)) < 6 * INTEGERS + 20_000
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "sqrtn", "max"])
+def test_pooled_lookup_allocates_its_output(table, ids, mode):
+    offsets = np.arange(0, LENGTH, 20)
+    size = offsets.size * WIDTH * 4
+    assert size <= peak(lambda: fastemb.embedding_bag(table, ids, offsets, mode=mode)) < size + 5 * 8 * offsets.size
+    out = np.empty((offsets.size, WIDTH), np.float32)
+    limit = 5 * 8 * offsets.size
+    assert peak(lambda: fastemb.embedding_bag(table, ids, offsets, mode=mode, out=out)) < limit < INTEGERS
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "sqrtn", "max"])
+def test_gradient_of_a_pooled_lookup_has_no_row_for_each_index(table, rng, mode):
+    ids, offsets = rng.integers(0, 50, LENGTH), np.arange(0, LENGTH, 200)
+    grad = np.zeros((offsets.size, WIDTH), np.float32)
+    limit = 16 * INTEGERS + 4 * grad.nbytes
+    assert peak(lambda: fastemb.embedding_bag_grad(table, ids, offsets, grad, mode=mode)) < limit < GRADIENT_BYTES

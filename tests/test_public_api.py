@@ -26,8 +26,10 @@ def run(code):
 
 def test_names():
     assert fastemb.__all__ == sorted(fastemb.__all__)
-    operations = {"embedding_grad", "gather", "one_hot", "renorm_", "scatter_add"}
-    assert set(fastemb.__all__) == operations | {"Embedding", "RowGrad", "buffers", "kernels", "nn", "optim"}
+    bags = {"embedding_bag", "embedding_bag_grad", "embedding_bag_weight_grad"}
+    operations = {"embedding_grad", "gather", "one_hot", "renorm_", "scatter_add"} | bags
+    layers = {"Embedding", "EmbeddingBag"}
+    assert set(fastemb.__all__) == operations | layers | {"RowGrad", "buffers", "kernels", "nn", "optim"}
     for name in fastemb.__all__:
         assert name in dir(fastemb)
         assert getattr(fastemb, name) is not None

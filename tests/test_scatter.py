@@ -12,6 +12,7 @@ from strategies import (
     in_parallel,
     laid_out,
     lookups,
+    no_coefficients,
     same_bits,
     unchanged,
 )
@@ -87,15 +88,20 @@ def test_range_form_adds_its_positions_alone(name):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("count", THREADS)
 @pytest.mark.parametrize("scale", [False, True])
-def test_segment_sums_have_the_bits_of_the_reference_for_any_number_of_threads(rng, dtype, count, scale):
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("layout", ["C", "F"])
+def test_segment_sums_have_the_bits_of_the_reference_for_any_number_of_threads(
+    rng, dtype, count, scale, weighted, layout
+):
     indices = skewed(rng)
-    updates = rng.standard_normal((indices.size, 17)).astype(dtype)
+    updates = np.asarray(rng.standard_normal((indices.size, 17)), dtype, order=layout)
     runs = grouped(indices, 50)
+    factors = rng.standard_normal(indices.size).astype(dtype) if weighted else no_coefficients(dtype)
     results = []
     for kernels in (reference, cpu):
         values = np.full((50, 17), np.nan, dtype)
-        with in_parallel(count), unchanged(updates, *runs):
-            assert kernels.segment_sum(values, updates, *runs, scale) == -1
+        with in_parallel(count), unchanged(updates, *runs, factors):
+            assert kernels.segment_sum(values, updates, *runs, factors, scale) == -1
         results.append(values)
     assert same_bits(*results)
     assert np.isnan(np.delete(results[0], runs[0], axis=0)).all()
@@ -105,18 +111,19 @@ def test_segment_sums_have_the_bits_of_the_reference_for_any_number_of_threads(r
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_bad_row_writes_nothing(rng, name, count):
     values = rng.standard_normal((5, 3))
-    rows, starts, positions = np.array([0, 4, 5]), np.arange(4), np.arange(3)
+    rows, starts, positions, none = np.array([0, 4, 5]), np.arange(4), np.arange(3), no_coefficients("float64")
     with in_parallel(count), unchanged(values):
-        assert BACKENDS[name].segment_sum(values, np.ones((3, 3)), rows, starts, positions, False) == 2
-        assert BACKENDS[name].segment_sum(values, np.ones((3, 3)), rows - 1, starts, positions, False) == 0
+        assert BACKENDS[name].segment_sum(values, np.ones((3, 3)), rows, starts, positions, none, False) == 2
+        assert BACKENDS[name].segment_sum(values, np.ones((3, 3)), rows - 1, starts, positions, none, False) == 0
 
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_range_form_sums_its_runs_alone(name):
     values, updates = np.zeros((6, 2)), np.arange(10.0).reshape(5, 2)
     rows, starts, positions = np.array([1, 3, 4]), np.array([0, 2, 3, 5]), np.array([0, 4, 1, 2, 3])
-    assert BACKENDS[name].segment_sum_range(values, updates, rows, starts, positions, False, 1, 3) == -1
-    assert values.tolist() == [[0, 0], [0, 0], [0, 0], [2, 3], [10, 12], [0, 0]]
+    factors = np.array([7.0, 7.0, 3.0, 6.0, 3.0])
+    assert BACKENDS[name].segment_sum_range(values, updates, rows, starts, positions, factors, False, 1, 3) == -1
+    assert values.tolist() == [[0, 0], [0, 0], [0, 0], [6, 9], [42, 51], [0, 0]]
 
 
 def test_sums_of_gradients_are_cut_at_fixed_boundaries():

@@ -113,6 +113,40 @@ def test_arithmetic(rng, dtype):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_larger_keeps_the_first_of_equals_and_any_nan(dtype):
+    @numba.njit
+    def larger(out, a, b):
+        like = simd.line(a.dtype.type(0))
+        x, y = simd.load(simd.address(a), like), simd.load(simd.address(b), like)
+        simd.store(simd.address(out), simd.larger(x, y))
+
+    first, second = np.meshgrid([-np.inf, -1.0, -0.0, 0.0, 2.0, np.inf, np.nan], [-np.inf, -0.0, 0.0, 2.0, np.nan])
+    n = lanes(dtype)
+    a, b = (np.resize(x.ravel(), (-(-x.size // n), n)).astype(dtype) for x in (first, second))
+    out = np.full_like(a, 7)
+    for i in range(len(a)):
+        larger(out[i], a[i], b[i])
+    expected = np.where((b > a) | (np.isnan(b) & ~np.isnan(a)), b, a)
+    assert out.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_numbers_in_every_lane(rng, dtype):
+    @numba.njit
+    def spread(target, source, k):
+        like = simd.wide(source.dtype.type(0))
+        simd.prefetch_vector(simd.address(source), like)
+        simd.prefetch_vector(np.uintp(8), like)  # any address will do
+        x = simd.number(simd.address(source) + np.uintp(k * source.itemsize), source[0])
+        simd.store(simd.address(target), simd.fill(x, like))
+
+    source = rng.standard_normal(5).astype(dtype)
+    target = np.full(lanes(dtype, simd.WIDE), np.nan, dtype)
+    spread(target, source, 3)
+    assert (target == source[3]).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("vector", ["line", "wide"])
 def test_streaming(rng, dtype, vector):
     make = getattr(simd, vector)

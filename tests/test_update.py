@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from strategies import BACKENDS, THREADS, grouped, in_parallel, same_bits, unchanged
+from strategies import BACKENDS, THREADS, grouped, in_parallel, no_coefficients, same_bits, unchanged
 
 from fastemb.kernels import SUM_BLOCK, cpu, reference
 
@@ -23,17 +23,22 @@ def problem(rng, rule, dtype, rows=40, width=17):
     return weight, state, grad, *grouped(indices, rows), hyper
 
 
+NONE = {dtype: no_coefficients(dtype) for dtype in ("float32", "float64")}
+
+
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("count", THREADS)
 @pytest.mark.parametrize("scale", [False, True])
-def test_same_bits_as_the_reference_for_any_number_of_threads(rng, rule, dtype, count, scale):
+@pytest.mark.parametrize("weighted", [False, True])
+def test_same_bits_as_the_reference_for_any_number_of_threads(rng, rule, dtype, count, scale, weighted):
     weight, state, grad, rows, starts, positions, hyper = problem(rng, rule, dtype)
+    factors = rng.standard_normal(positions.size).astype(dtype) if weighted else NONE[dtype]
     results = []
     for kernels in (reference, cpu):
         table, arrays = weight.copy(), tuple(array.copy() for array in state)
-        with in_parallel(count), unchanged(grad, rows, starts, positions):
-            assert getattr(kernels, rule)(table, arrays, grad, rows, starts, positions, hyper, scale) == -1
+        with in_parallel(count), unchanged(grad, rows, starts, positions, factors):
+            assert getattr(kernels, rule)(table, arrays, grad, rows, starts, positions, factors, hyper, scale) == -1
         results.append((table, *arrays))
     for ours, wanted in zip(*results, strict=True):
         assert same_bits(ours, wanted)
@@ -50,9 +55,9 @@ def test_range_form_does_its_runs_alone(rng, rule, name):
     weight, state, grad, rows, starts, positions, hyper = problem(rng, rule, "float64")
     whole, part = ((weight.copy(), tuple(array.copy() for array in state)) for _ in range(2))
     kernels = BACKENDS[name]
-    getattr(kernels, rule)(*whole, grad, rows, starts, positions, hyper, False)
+    getattr(kernels, rule)(*whole, grad, rows, starts, positions, NONE["float64"], hyper, False)
     run = getattr(kernels, f"{rule}_range")
-    assert run(*part, grad, rows, starts, positions, hyper, False, 2, 9) == -1
+    assert run(*part, grad, rows, starts, positions, NONE["float64"], hyper, False, 2, 9) == -1
     others = np.setdiff1d(np.arange(len(weight)), rows[2:9])
     for after, all_done, before in zip((part[0], *part[1]), (whole[0], *whole[1]), (weight, *state), strict=True):
         assert same_bits(after[rows[2:9]], all_done[rows[2:9]])
@@ -67,14 +72,14 @@ def test_a_bad_row_changes_nothing(rng, rule, name, count):
     rows[4:] += 100
     with in_parallel(count), unchanged(weight, *state):
         run = getattr(BACKENDS[name], rule)
-        assert run(weight, state, grad, rows, starts, positions, hyper, False) == 4
+        assert run(weight, state, grad, rows, starts, positions, NONE["float64"], hyper, False) == 4
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_nan_row_stays_the_only_one(rng, rule):
     weight, state, grad, rows, starts, positions, hyper = problem(rng, rule, "float32")
     grad[positions[starts[5]]] = np.nan
-    getattr(cpu, rule)(weight, state, grad, rows, starts, positions, hyper, False)
+    getattr(cpu, rule)(weight, state, grad, rows, starts, positions, NONE["float32"], hyper, False)
     for array in (weight, *state):
         assert np.isnan(array[rows[5]]).all()
         assert not np.isnan(np.delete(array, rows[5], axis=0)).any()
@@ -87,7 +92,8 @@ def test_runs_without_positions_are_runs(rng, count):
     for kernels in (reference, cpu):
         weight, m, v = (np.ones((6, 2)) for _ in range(3))
         with in_parallel(count):
-            kernels.adam(weight, (m, v), np.ones((3, 2)), np.arange(6), starts, np.arange(3), RULES["adam"][1], False)
+            runs = np.arange(6), starts, np.arange(3), NONE["float64"]
+            kernels.adam(weight, (m, v), np.ones((3, 2)), *runs, RULES["adam"][1], False)
         results.append(np.stack([weight, m, v]))
     assert same_bits(*results)
     assert (results[0][1, [0, 2, 4, 5]] < 1).all()

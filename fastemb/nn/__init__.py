@@ -1,5 +1,6 @@
 """Layers that own a table."""
 
 from .embedding import Embedding
+from .embedding_bag import EmbeddingBag
 
-__all__ = ["Embedding"]
+__all__ = ["Embedding", "EmbeddingBag"]

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .. import _options
-from .._arrays import TensorLike, accumulator, as_gradient, as_indices, as_table, check_indices
-from .._compat import as_dtype
-from .._groups import row_gradient
-from .._state import same_kind
+from .._arrays import TensorLike, accumulator, as_gradient, as_indices, check_indices
+from .._groups import Groups, row_gradient
 from ..functional import gather, renorm_
-from ..optim import Optimizer, State
-from ..rowgrad import RowGrad
-from .initialisers import Initialiser, make_table
+from ..optim import Optimizer
+from .initialisers import Initialiser
+from .table import TableLayer
 
 
-class Embedding:
+class Embedding(TableLayer):
     """A trainable table that maps ids to vectors: ``y[..., :] = weight[ids[...], :]``.
 
     Parameters
@@ -100,18 +96,19 @@ class Embedding:
         device: str = "cpu",
         seed: int | np.random.SeedSequence | np.random.Generator | None = None,
     ) -> None:
-        shape = (
-            _options.integer("num_embeddings", num_embeddings, at_least=1),
-            _options.integer("embedding_dim", embedding_dim, at_least=1),
+        self._create(
+            num_embeddings,
+            embedding_dim,
+            init,
+            optimizer,
+            dtype,
+            device,
+            seed,
+            padding_idx=padding_idx,
+            max_norm=max_norm,
+            norm_type=norm_type,
+            scale_grad_by_freq=scale_grad_by_freq,
         )
-        if device != "cpu":
-            msg = f"device must be 'cpu' in this version, got {device!r}"
-            raise ValueError(msg)
-        kind = _table_dtype(dtype)
-        self._set_options(shape[0], padding_idx, max_norm, norm_type, scale_grad_by_freq)
-        self._own(make_table(init, seed, shape, kind), optimizer, frozen=False)
-        if self.padding_idx is not None:
-            self.weight[self.padding_idx] = 0
 
     @classmethod
     def from_pretrained(
@@ -168,82 +165,16 @@ class Embedding:
         >>> emb.weight is vectors, emb([1])
         (True, array([[0.5 , 0.25]]))
         """
-        table = as_table(weight)
-        kind = table.dtype if dtype is None else _table_dtype(dtype)
-        _options.integer("num_embeddings", table.shape[0], at_least=1)
-        _options.integer("embedding_dim", table.shape[1], at_least=1)
-        self = cls.__new__(cls)
-        self._set_options(table.shape[0], padding_idx, max_norm, norm_type, scale_grad_by_freq)
-        if not freeze or table.dtype != kind:
-            with np.errstate(all="ignore"):
-                weight = table.astype(kind.newbyteorder("="), order="C")
-        self._own(weight, optimizer, frozen=bool(freeze))
-        return self
-
-    def _set_options(
-        self,
-        num_rows: int,
-        padding_idx: SupportsIndex | None,
-        max_norm: SupportsFloat | None,
-        norm_type: SupportsFloat,
-        scale_grad_by_freq: bool,
-    ) -> None:
-        self._padding_idx = _options.padding(padding_idx, num_rows)
-        self._max_norm = None if max_norm is None else _options.real("max_norm", max_norm, infinite=True)
-        self._norm_type = _options.real("norm_type", norm_type, above=0.0, infinite=True)
-        self._scale_grad_by_freq = bool(scale_grad_by_freq)
-
-    def _own(self, weight: NDArray[Any], optimizer: Optimizer | None, *, frozen: bool) -> None:
-        self.weight = weight
-        self.grad: RowGrad | None = None
-        self._frozen = frozen
-        self.optimizer = optimizer
-
-    @property
-    def optimizer(self) -> Optimizer | None:
-        """The rule that `step` applies; a new one of the same kind keeps the state, one of another kind starts anew."""
-        return self._optimizer
-
-    @optimizer.setter
-    def optimizer(self, rule: Optimizer | None) -> None:
-        if rule is not None and not isinstance(rule, Optimizer):
-            msg = f"optimizer must be a fastemb.optim.Optimizer, got {type(rule).__name__}"
-            raise TypeError(msg)
-        if rule is None or self._frozen:
-            self.state: State | None = None
-        elif type(rule) is not type(getattr(self, "_optimizer", None)):
-            self.state = rule.init(self.weight)
-        self._optimizer = rule
-
-    @property
-    def padding_idx(self) -> int | None:
-        """The row without gradient, in ``[0, N)``."""
-        return self._padding_idx
-
-    @property
-    def max_norm(self) -> float | None:
-        """The greatest norm that a lookup leaves."""
-        return self._max_norm
-
-    @property
-    def norm_type(self) -> float:
-        """The p of that norm."""
-        return self._norm_type
-
-    @property
-    def scale_grad_by_freq(self) -> bool:
-        """Whether gradients are divided by how often their id occurs."""
-        return self._scale_grad_by_freq
-
-    @property
-    def num_embeddings(self) -> int:
-        """N, rows of the table."""
-        return int(self.weight.shape[0])
-
-    @property
-    def embedding_dim(self) -> int:
-        """D, width of a row."""
-        return int(self.weight.shape[1])
+        return cls._adopt(
+            weight,
+            freeze,
+            optimizer,
+            dtype,
+            padding_idx=padding_idx,
+            max_norm=max_norm,
+            norm_type=norm_type,
+            scale_grad_by_freq=scale_grad_by_freq,
+        )
 
     def __call__(self, ids: TensorLike) -> NDArray[Any]:
         """Look ids up: ``weight[ids]``, after `max_norm` if that is set.
@@ -294,106 +225,7 @@ class Embedding:
             return
         indices = as_indices(ids)
         values = as_gradient(dy, (*indices.shape, self.embedding_dim), self.weight.dtype, "dy")
+        groups = Groups.of(indices, self.num_embeddings, self.padding_idx)
         dtype = accumulator(self.weight.dtype)
-        grad = row_gradient(
-            indices,
-            values,
-            self.num_embeddings,
-            dtype,
-            self.padding_idx,
-            scale_grad_by_freq=self.scale_grad_by_freq,
-        )
-        self.grad = grad if self.grad is None else self.grad + grad
-
-    def step(self, *, lr: SupportsFloat | None = None) -> None:
-        """Apply what is pending in `grad` with the optimizer, and clear it; without any, or frozen, do nothing.
-
-        Parameters
-        ----------
-        lr : float, optional
-            Learning rate of this step, in place of the optimizer's own.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has no optimizer.
-        """
-        if self._frozen:
-            return
-        if self.optimizer is None or self.state is None:
-            msg = "this layer has no optimizer: pass one, as in Embedding(N, D, optimizer=fastemb.optim.SGD(lr=0.1))"
-            raise RuntimeError(msg)
-        if self.grad is not None:
-            self.optimizer.update(self.weight, self.state, self.grad, lr=lr)
-            self.grad = None
-
-    def zero_grad(self) -> None:
-        """Forget what is pending in `grad`."""
-        self.grad = None
-
-    def parameters(self) -> list[NDArray[Any]]:
-        """The arrays that training changes.
-
-        Returns
-        -------
-        list of ndarray
-            The table, or nothing if the layer is frozen.
-        """
-        return [] if self._frozen else [self.weight]
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that training changes: the table and, with an optimizer, its step count and arrays.
-
-        Returns
-        -------
-        dict
-            ``{"weight": ndarray, "optimizer": {"step": int, name: ndarray, ...}}``, the second entry if there is a
-            state. The arrays are the layer's own: copy them to keep a snapshot.
-        """
-        saved: dict[str, Any] = {"weight": self.weight}
-        if self.state is not None:
-            saved["optimizer"] = self.state.state_dict()
-        return saved
-
-    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` gave, once all of it is known to fit. What is pending is kept.
-
-        The arrays of the layer are written, also a table that a frozen layer shares.
-
-        Parameters
-        ----------
-        saved : mapping
-            With the names, shapes and dtypes of this layer.
-
-        Raises
-        ------
-        TypeError
-            Not a mapping, or an entry that is not an array.
-        ValueError
-            Missing or unknown names, another shape or dtype, a read-only table. After any error nothing has changed.
-        """
-        if not isinstance(saved, Mapping):
-            msg = f"state_dict must be a mapping, got {type(saved).__name__}"
-            raise TypeError(msg)
-        names = {"weight"} | ({"optimizer"} if self.state is not None else set())
-        if set(saved) != names:
-            msg = f"state_dict must have the entries {sorted(names)}, got {sorted(saved)}"
-            raise ValueError(msg)
-        weight = same_kind("weight", saved["weight"], self.weight)
-        as_table(self.weight, write=True)
-        if self.state is not None:
-            self.state.load_state_dict(saved["optimizer"])
-        self.weight[...] = weight
-
-    def __repr__(self) -> str:
-        """Sizes, dtype and the options that are set."""
-        options = [f"{self.num_embeddings}, {self.embedding_dim}"]
-        for name in ("padding_idx", "max_norm", "optimizer"):
-            if getattr(self, name) is not None:
-                options.append(f"{name}={getattr(self, name)!r}")
-        options.append(f"dtype={self.weight.dtype}")
-        return f"Embedding({', '.join(options)})"
-
-
-def _table_dtype(dtype: DTypeLike) -> np.dtype[Any]:
-    return as_table(np.empty((0, 0), as_dtype(dtype)), "dtype").dtype.newbyteorder("=")
+        scale = self.scale_grad_by_freq
+        self._add(row_gradient(groups, values, self.num_embeddings, dtype, scale_grad_by_freq=scale))

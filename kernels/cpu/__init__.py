@@ -1,5 +1,14 @@
 """CPU kernels, compiled by Numba at the first call; the contract is in `fastemb.kernels`."""
 
+from .bag import bag_divisors, bag_divisors_range, bag_max, bag_max_range, bag_sum, bag_sum_range
+from .bag_grad import (
+    bag_dots,
+    bag_dots_range,
+    bag_max_grad,
+    bag_max_grad_range,
+    bag_winners,
+    bag_winners_range,
+)
 from .check import first_bad
 from .gather import gather, gather_range
 from .group import group, group_range
@@ -10,6 +19,18 @@ from .update import adam, adam_range, sgd, sgd_range
 __all__ = [
     "adam",
     "adam_range",
+    "bag_divisors",
+    "bag_divisors_range",
+    "bag_dots",
+    "bag_dots_range",
+    "bag_max",
+    "bag_max_grad",
+    "bag_max_grad_range",
+    "bag_max_range",
+    "bag_sum",
+    "bag_sum_range",
+    "bag_winners",
+    "bag_winners_range",
     "first_bad",
     "gather",
     "gather_range",

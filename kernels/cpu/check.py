@@ -1,5 +1,6 @@
 """The check that comes before every read and write."""
 
+import numba
 import numpy as np
 
 from .jit import EXACT, jit
@@ -25,16 +26,17 @@ def first_bad(indices, num_rows, start, stop):
 
     Notes
     -----
-    As an unsigned number a negative index is greater than every N, so one comparison finds both kinds. The first loop
-    has no branch and runs in vector registers; it reads ``(stop - start) * itemsize`` bytes.
+    As an unsigned number a negative index is greater than every N. The first loop has no branch and runs in vector
+    registers; it reads ``(stop - start) * itemsize`` bytes.
     """
-    limit = np.uint64(num_rows)
-    bad = False
-    for k in range(start, stop):
-        bad |= np.uint64(np.int64(indices[k])) >= limit
-    if bad:
+    last = np.uint64(num_rows) - np.uint64(1)
+    signs = np.uint64(0)  # the highest bit: of an index that is negative, or of last - index where that is
+    for k in range(np.uintp(start), np.uintp(stop)):  # Numba wraps signed positions around, and LLVM then gives up
+        index = np.uint64(np.int64(indices[k]))
+        signs |= index | (last - index)
+    if signs >> np.uint64(63):
         for k in range(start, stop):
-            if np.uint64(np.int64(indices[k])) >= limit:
+            if np.uint64(np.int64(indices[k])) >= np.uint64(num_rows):
                 return k
     return -1
 
@@ -49,3 +51,22 @@ def any_bad(indices, num_rows):
 def part(total, number, parts):
     """Where the `number`-th of `parts` nearly equal ranges that make up ``range(total)`` begins."""
     return total * np.int64(number) // parts
+
+
+APART_ABOVE = 1 << 14
+"""Indices from which the check is worth threads."""
+
+
+@jit(fastmath=EXACT, parallel=True)
+def first_bad_in_parts(indices, num_rows, parts):
+    """`first_bad` of all indices, over threads where they are many."""
+    total = indices.size
+    if total <= APART_ABOVE:
+        return first_bad(indices, num_rows, 0, total)
+    found = np.empty(parts, np.int64)
+    for c in numba.prange(parts):
+        found[c] = first_bad(indices, num_rows, part(total, c, parts), part(total, c + 1, parts))
+    for c in range(parts):
+        if found[c] >= 0:
+            return found[c]
+    return np.int64(-1)

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import simd, threads
-from .check import first_bad, part
+from .check import first_bad, first_bad_in_parts, part
 from .jit import EXACT, jit
 from .rows import prefetch
 
@@ -25,26 +25,23 @@ PREFETCH_ABOVE = 1 << 20
 PREFETCH_BYTES = 256
 """Of a row: the machine itself goes on with the rest of a longer one."""
 
-CHECK_APART_ABOVE = 1 << 14
-"""Indices from which the check too is worth threads."""
 
-
-@jit(fastmath=EXACT)
+@jit(fastmath=EXACT, inline=True)
 def _store(where, vector):
     simd.store(where, vector)
 
 
-@jit(fastmath=EXACT)
+@jit(fastmath=EXACT, inline=True)
 def _stream(where, vector):
     simd.stream(where, vector)
 
 
-@jit(fastmath=EXACT)
+@jit(fastmath=EXACT, inline=True)
 def _no_head(target, row_bytes):
     return np.uintp(0)
 
 
-@jit(fastmath=EXACT)
+@jit(fastmath=EXACT, inline=True)
 def _head_to_line(target, row_bytes):
     """Bytes before the first cache line that begins in the row."""
     return min((np.uintp(0) - target) & np.uintp(simd.LINE - 1), row_bytes)
@@ -66,10 +63,11 @@ def _row_copier(put, head_of):
         base, stride = simd.address(weight), np.uintp(weight.strides[0])
         target = simd.address(out) + np.uintp(start) * row_bytes
         ahead_bytes = min(row_bytes, np.uintp(PREFETCH_BYTES))
-        last_ahead = stop - AHEAD if weight.size * weight.itemsize > PREFETCH_ABOVE else start
-        for k in range(start, stop):
+        far = weight.size * weight.itemsize > PREFETCH_ABOVE
+        last_ahead = np.uintp(max(stop - AHEAD, 0) if far else 0)
+        for k in range(np.uintp(start), np.uintp(stop)):  # unsigned: Numba wraps signed positions around
             if k < last_ahead:
-                coming = base + np.uintp(indices[k + AHEAD]) * stride
+                coming = base + np.uintp(indices[k + np.uintp(AHEAD)]) * stride
                 prefetch(coming, ahead_bytes)
             source = base + np.uintp(indices[k]) * stride
             at = head_of(target, row_bytes)
@@ -152,18 +150,10 @@ def gather_range(out, weight, indices, start, stop):
 
 @jit(fastmath=EXACT, parallel=True)
 def _gather_parallel(out, weight, indices, parts):
+    bad = first_bad_in_parts(indices, weight.shape[0], parts)
+    if bad >= 0:
+        return bad
     total = indices.size
-    if total <= CHECK_APART_ABOVE:
-        bad = first_bad(indices, weight.shape[0], 0, total)
-        if bad >= 0:
-            return bad
-    else:
-        found = np.empty(parts, np.int64)
-        for c in numba.prange(parts):
-            found[c] = first_bad(indices, weight.shape[0], part(total, c, parts), part(total, c + 1, parts))
-        for c in range(parts):
-            if found[c] >= 0:
-                return found[c]
     streamed = out.size * out.itemsize > STREAM_ABOVE
     for c in numba.prange(parts):
         _copy_rows(out, weight, indices, part(total, c, parts), part(total, c + 1, parts), streamed)

@@ -43,11 +43,12 @@ def _digit_bits(count, key_bits):
 @jit(fastmath=EXACT)
 def _load(keys, indices, num_rows, padding_idx, shift, start, stop, origin):
     # Padding becomes a row past the last: it sorts to the end, where it is cut off.
-    for k in range(start, stop):
+    for k in range(np.uintp(start), np.uintp(stop)):  # unsigned here and below: Numba wraps signed positions around
         row = np.int64(indices[k])
         if row == padding_idx:
             row = num_rows
-        keys[k - origin] = (np.uint64(row) << np.uint64(shift)) | np.uint64(k - origin)
+        place = k - np.uintp(origin)
+        keys[place] = (np.uint64(row) << np.uint64(shift)) | place
 
 
 @jit(fastmath=EXACT)
@@ -64,8 +65,8 @@ def _insertion_sort(keys):
 @jit(fastmath=EXACT)
 def _histogram(counts, keys, shift, mask, start, stop):
     counts[:] = 0
-    for k in range(start, stop):
-        counts[np.int64((keys[k] >> shift) & mask)] += 1
+    for k in range(np.uintp(start), np.uintp(stop)):
+        counts[(keys[k] >> shift) & mask] += 1
 
 
 @jit(fastmath=EXACT)
@@ -81,9 +82,9 @@ def _counts_to_targets(counts):
 
 @jit(fastmath=EXACT)
 def _move(target, targets, keys, shift, mask, start, stop):
-    for k in range(start, stop):
-        digit = np.int64((keys[k] >> shift) & mask)
-        target[targets[digit]] = keys[k]
+    for k in range(np.uintp(start), np.uintp(stop)):
+        digit = (keys[k] >> shift) & mask
+        target[np.uintp(targets[digit])] = keys[k]
         targets[digit] += 1
 
 
@@ -122,12 +123,12 @@ def _radix_sort_parallel(keys, spare, indices, num_rows, padding_idx, shift, key
     return keys
 
 
-@jit(fastmath=EXACT)
+@jit(fastmath=EXACT, inline=True)
 def _of_packed(keys, k, shift):
     return np.int64(keys[k] >> shift), np.int64(keys[k] & ((np.uint64(1) << shift) - np.uint64(1)))
 
 
-@jit(fastmath=EXACT)
+@jit(fastmath=EXACT, inline=True)
 def _of_order(source, k, shift):
     indices, order = source
     return np.int64(indices[order[k]]), order[k]
@@ -143,18 +144,18 @@ def _cutter(row_and_place):
     def cut_runs(rows, starts, positions, count, source, size, shift, skipped, start):
         # Whether a row is new cannot be foretold, so there is no branch on it: the end of the run so far is written
         # again and again.
-        runs = 0
-        kept = 0
+        runs = np.uintp(0)
+        kept = np.uintp(0)
         last = np.int64(-1)
         starts[0] = 0
-        for k in range(size):
+        for k in range(np.uintp(size)):
             row, place = row_and_place(source, k, np.uint64(shift))
             if row == skipped:
                 continue
             positions[kept] = start + place
-            kept += 1
-            runs += np.int64(row != last)
-            rows[runs - 1] = row
+            kept += np.uintp(1)
+            runs += np.uintp(row != last)
+            rows[runs - np.uintp(1)] = row
             starts[runs] = kept
             last = row
         count[0] = runs

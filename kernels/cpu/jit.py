@@ -98,7 +98,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]  # Numba has no types
             _give_up(error)
 
 
-def jit(*, fastmath: frozenset[str], parallel: bool = False) -> Callable[[Any], Any]:
+def jit(*, fastmath: frozenset[str], parallel: bool = False, inline: bool = False) -> Callable[[Any], Any]:
     """Compile a kernel or a piece of one.
 
     Parameters
@@ -107,6 +107,9 @@ def jit(*, fastmath: frozenset[str], parallel: bool = False) -> Callable[[Any], 
         `EXACT` or `REASSOCIATE`: every kernel says which.
     parallel : bool
         Whether the function has a ``prange`` loop. Such functions are called through `threads.region` alone.
+    inline : bool
+        Whether it becomes part of every kernel that calls it. A call costs some 50 nanoseconds where arrays are passed,
+        whose reference counts are kept; LLVM does not undo that for functions it thinks large.
 
     Returns
     -------
@@ -115,7 +118,14 @@ def jit(*, fastmath: frozenset[str], parallel: bool = False) -> Callable[[Any], 
     """
 
     def decorate(function):
-        kernel = numba.njit(function, nogil=True, error_model="numpy", parallel=parallel, fastmath=set(fastmath))
+        kernel = numba.njit(
+            function,
+            nogil=True,
+            error_model="numpy",
+            parallel=parallel,
+            fastmath=set(fastmath),
+            forceinline=inline,
+        )
         if numba.config.DISABLE_JIT:
             return function
         if cache_wanted():

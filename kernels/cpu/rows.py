@@ -6,7 +6,7 @@ from . import simd
 from .jit import EXACT, jit
 
 
-@jit(fastmath=EXACT)
+@jit(fastmath=EXACT, inline=True)
 def prefetch(start, nbytes):
     """Ask for the cache lines of `nbytes` from an address."""
     at = np.uintp(0)

@@ -35,7 +35,7 @@ def _plain_rows(target, updates):
     )
 
 
-@jit(fastmath=EXACT)
+@jit(fastmath=EXACT, inline=True)
 def _add_vectors(target, source, row_bytes, item, wide, line):
     at = np.uintp(0)
     while at + np.uintp(simd.WIDE) <= row_bytes:
@@ -66,9 +66,10 @@ def _add_rows(target, indices, updates, places, count):
     row_bytes = np.uintp(target.shape[1]) * item
     rows, row_stride = simd.address(target), np.uintp(target.strides[0])
     terms, term_stride = simd.address(updates), np.uintp(updates.strides[0])
-    for i in range(count):
-        if i + AHEAD < count:
-            k = places[i + AHEAD]
+    last_ahead = np.uintp(max(count - AHEAD, 0))
+    for i in range(np.uintp(count)):  # unsigned: Numba wraps signed positions around
+        if i < last_ahead:
+            k = places[i + np.uintp(AHEAD)]
             prefetch(rows + np.uintp(indices[k]) * row_stride, row_bytes)
             prefetch(terms + np.uintp(k) * term_stride, row_bytes)
         k = places[i]
@@ -79,12 +80,12 @@ def _add_rows(target, indices, updates, places, count):
 @jit(fastmath=EXACT)
 def _add_rows_between(target, indices, updates, start, stop, low, high):
     """``target[indices[k]] += updates[k]`` for k in ``[start, stop)`` whose index is in ``[low, high)``, in order."""
-    places = np.empty(BLOCK, np.int64)
+    places = np.empty(BLOCK, np.uintp)
     for block in range(start, stop, BLOCK):
         count = 0
-        for k in range(block, min(stop, block + BLOCK)):
+        for k in range(np.uintp(block), np.uintp(min(stop, block + BLOCK))):
             row = np.int64(indices[k])
-            places[count] = k
+            places[np.uintp(count)] = k
             count += np.int64((row >= low) & (row < high))
         _add_rows(target, indices, updates, places, count)
 
@@ -159,8 +160,8 @@ _segment_sum_range, _segment_sum_driver = row_pass(_segment_sum)
 
 
 @jit(fastmath=EXACT)
-def segment_sum_range(values, updates, rows, starts, positions, scale_grad_by_freq, start, stop):
-    """Sum runs of rows: ``values[rows[u], :] = sum over k in run u of updates[positions[k], :]``.
+def segment_sum_range(values, updates, rows, starts, positions, coefficients, scale_grad_by_freq, start, stop):
+    """Sum runs of rows: ``values[rows[u], :] = sum over k in run u of coefficients[k] * updates[positions[k], :]``.
 
     Parameters
     ----------
@@ -174,8 +175,10 @@ def segment_sum_range(values, updates, rows, starts, positions, scale_grad_by_fr
         Run u is ``positions[starts[u]:starts[u + 1]]``.
     positions : (starts[U],) int64
         Rows of `updates`.
+    coefficients : (starts[U],) or (0,), dtype of values
+        What to multiply row ``positions[k]`` of `updates` by; empty for nothing.
     scale_grad_by_freq : bool
-        Divide each row of a run by the run's length first.
+        Divide each row of a run by the run's length before it is added.
     start, stop : int
         The runs u to do.
 
@@ -189,7 +192,9 @@ def segment_sum_range(values, updates, rows, starts, positions, scale_grad_by_fr
     Sums follow `positions` and are cut every `fastemb.kernels.SUM_BLOCK`. Moves ``(L + U) * D * itemsize`` bytes. The
     bits do not depend on how the runs are divided.
     """
-    return _segment_sum_range(values, (), updates, rows, starts, positions, (), scale_grad_by_freq, start, stop)
+    return _segment_sum_range(
+        values, (), updates, rows, starts, positions, coefficients, (), scale_grad_by_freq, start, stop
+    )
 
 
 def segment_sum(
@@ -198,10 +203,11 @@ def segment_sum(
     rows: NDArray[Any],
     starts: NDArray[Any],
     positions: NDArray[Any],
+    coefficients: NDArray[Any],
     scale_grad_by_freq: bool,
 ) -> int:
     """Sum all U runs of rows, over threads.
 
     Parameters and result as `segment_sum_range`.
     """
-    return _segment_sum_driver(values, (), updates, rows, starts, positions, (), scale_grad_by_freq)
+    return _segment_sum_driver(values, (), updates, rows, starts, positions, coefficients, (), scale_grad_by_freq)

@@ -79,6 +79,16 @@ def item_size(context, scalar):
     return types.uintp(scalar), codegen
 
 
+@intrinsic
+def number(context, where, like):
+    """The number at an address; of the type of `like`."""
+
+    def codegen(context, builder, signature, arguments):
+        return builder.load(_pointer(builder, arguments[0], context.get_value_type(like)))
+
+    return like(types.uintp, like), codegen
+
+
 def _filler(nbytes, doc):
     @intrinsic
     def fill(context, scalar):
@@ -98,6 +108,16 @@ def _filler(nbytes, doc):
 
 line = _filler(LINE, "The vector of `LINE` bytes with a number in every lane.")
 wide = _filler(WIDE, "The vector of `WIDE` bytes with a number in every lane.")
+
+
+@intrinsic
+def fill(context, scalar, like):
+    """The vector of the type of `like` with a number in every lane."""
+
+    def codegen(context, builder, signature, arguments):
+        return _splat(builder, arguments[0], like.lanes)
+
+    return like(like.dtype, like), codegen
 
 
 @intrinsic
@@ -211,6 +231,19 @@ def fma(context, x, y, z):
 
 
 @intrinsic
+def larger(context, x, y):
+    """`y` in the lanes where it is greater, or NaN and `x` not; else `x`, also where both are equal."""
+
+    def codegen(context, builder, signature, arguments):
+        x, y = arguments
+        greater_or_nan = builder.fcmp_unordered(">", y, x)
+        number = builder.fcmp_ordered("ord", x, x)
+        return builder.select(builder.and_(greater_or_nan, number), y, x)
+
+    return x(x, x), codegen
+
+
+@intrinsic
 def sqrt(context, x):
     """Square root, lane by lane."""
 
@@ -241,3 +274,16 @@ def prefetch(context, where):
         return context.get_dummy_value()
 
     return types.void(types.uintp), codegen
+
+
+@intrinsic
+def prefetch_vector(context, where, like):
+    """Ask for the cache lines of a vector of the type of `like` at an address; any address will do."""
+
+    def codegen(context, builder, signature, arguments):
+        for at in range(0, like.lanes * like.dtype.bitwidth // 8, LINE):
+            pointer = builder.inttoptr(builder.add(arguments[0], arguments[0].type(at)), INT8.as_pointer())
+            _call(builder, "llvm.prefetch.p0", ir.VoidType(), pointer, INT32(0), INT32(3), INT32(1))
+        return context.get_dummy_value()
+
+    return types.void(types.uintp, like), codegen

@@ -8,12 +8,17 @@ from .. import SUM_BLOCK, accumulator, name_after_rule
 from .check import first_bad
 
 
-def sum_runs(grad, starts, positions, scale_grad_by_freq, start, stop, dtype):
-    """``total[u] = sum over k in run u of grad[positions[k]]``, cut every SUM_BLOCK positions: (U, D) of `dtype`."""
+def sum_runs(grad, starts, positions, coefficients, scale_grad_by_freq, start, stop, dtype):
+    """Sums of runs, cut every SUM_BLOCK positions: (U, D) of `dtype`.
+
+    ``total[u] = sum over k in run u of coefficients[k] * grad[positions[k]]``.
+    """
     lengths = np.diff(starts[start : stop + 1])
     run = np.repeat(np.arange(stop - start), lengths)
     place = np.arange(run.size) - np.repeat(starts[start:stop] - starts[start], lengths)
     terms = grad[positions[starts[start] : starts[stop]]].astype(dtype)
+    if coefficients.size:
+        terms *= coefficients[starts[start] : starts[stop], np.newaxis]
     if scale_grad_by_freq:
         terms /= lengths[run].astype(dtype)[:, np.newaxis]
     total = np.zeros((stop - start, grad.shape[1]), dtype)
@@ -32,12 +37,12 @@ def row_pass(rule: Any) -> tuple[Any, Any]:
     """
 
     @np.errstate(all="ignore")  # NaN and inf flow through, as they do in compiled kernels
-    def range_form(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, start, stop):
+    def range_form(weight, state, grad, rows, starts, positions, coefficients, hyper, scale_grad_by_freq, start, stop):
         bad = first_bad(rows, weight.shape[0], start, stop)
         if bad < 0:
             dtype = accumulator(weight.dtype)
             touched = rows[start:stop]
-            total = sum_runs(grad, starts, positions, scale_grad_by_freq, start, stop, dtype)
+            total = sum_runs(grad, starts, positions, coefficients, scale_grad_by_freq, start, stop, dtype)
             blocks = tuple(array[touched] for array in state)
             hyper = tuple(dtype.type(h) for h in hyper)
             weight[touched], blocks = rule(weight[touched].astype(dtype), blocks, total, hyper)
@@ -45,8 +50,10 @@ def row_pass(rule: Any) -> tuple[Any, Any]:
                 array[touched] = block
         return bad
 
-    def driver(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq):
-        return range_form(weight, state, grad, rows, starts, positions, hyper, scale_grad_by_freq, 0, rows.size)
+    def driver(weight, state, grad, rows, starts, positions, coefficients, hyper, scale_grad_by_freq):
+        return range_form(
+            weight, state, grad, rows, starts, positions, coefficients, hyper, scale_grad_by_freq, 0, rows.size
+        )
 
     name_after_rule(range_form, driver, rule, rule.__doc__)
     return range_form, driver

@@ -41,9 +41,11 @@ def _segment_sum(values, state, total, hyper):
 _segment_sum_range, _segment_sum_driver = row_pass(_segment_sum)
 
 
-def segment_sum_range(values, updates, rows, starts, positions, scale_grad_by_freq, start, stop):
+def segment_sum_range(values, updates, rows, starts, positions, coefficients, scale_grad_by_freq, start, stop):
     """See `fastemb.kernels.cpu.segment_sum_range`."""
-    return _segment_sum_range(values, (), updates, rows, starts, positions, (), scale_grad_by_freq, start, stop)
+    return _segment_sum_range(
+        values, (), updates, rows, starts, positions, coefficients, (), scale_grad_by_freq, start, stop
+    )
 
 
 def segment_sum(
@@ -52,7 +54,8 @@ def segment_sum(
     rows: NDArray[Any],
     starts: NDArray[Any],
     positions: NDArray[Any],
+    coefficients: NDArray[Any],
     scale_grad_by_freq: bool,
 ) -> int:
     """See `fastemb.kernels.cpu.segment_sum`."""
-    return _segment_sum_driver(values, (), updates, rows, starts, positions, (), scale_grad_by_freq)
+    return _segment_sum_driver(values, (), updates, rows, starts, positions, coefficients, (), scale_grad_by_freq)

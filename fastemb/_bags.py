@@ -1,0 +1,204 @@
+"""Bags of indices: what they may be, and their rows pooled by the kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any, NamedTuple, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _options
+from ._arrays import (
+    BLOCK,
+    Indices,
+    Table,
+    TensorLike,
+    accumulator,
+    as_gradient,
+    as_indices,
+    check_indices,
+    cpu,
+    index_error,
+    kernel_indices,
+)
+
+MODES = ("sum", "mean", "sqrtn", "max")
+
+NO_PADDING = -1
+"""What kernels take for None."""
+
+
+class Bags(NamedTuple):
+    """Bags as they were given, checked but for the range of the indices.
+
+    Bag b is the positions ``offsets[b]`` to ``offsets[b + 1]`` of the flat `ids`; `weights`, if there are any, are
+    flat and of the dtype of the sums.
+    """
+
+    ids: Indices
+    offsets: NDArray[np.int64]
+    weights: NDArray[Any] | None
+    mode: str
+    padding: int
+    dtype: np.dtype[Any]
+
+    @classmethod
+    def of(
+        cls,
+        table: Table,
+        indices: TensorLike,
+        offsets: TensorLike | None,
+        mode: str,
+        per_sample_weights: TensorLike | None,
+        padding_idx: SupportsIndex | None,
+        include_last_offset: bool,
+    ) -> Bags:
+        """Check everything but the range of the indices."""
+        check_mode(mode)
+        ids = as_indices(indices)
+        bounds = _bounds(ids, offsets, include_last_offset)
+        padding = _options.padding(padding_idx, table.shape[0])
+        dtype = accumulator(table.dtype)
+        weights = None
+        if per_sample_weights is not None:
+            if mode == "max":
+                msg = "per_sample_weights cannot be used with mode 'max'"
+                raise ValueError(msg)
+            weights = as_gradient(per_sample_weights, ids.shape, table.dtype, "per_sample_weights")
+            with np.errstate(all="ignore"):
+                weights = np.ascontiguousarray(weights, dtype).reshape(-1)
+        return cls(ids, bounds, weights, mode, NO_PADDING if padding is None else padding, dtype)
+
+    @property
+    def size(self) -> int:
+        """B, the number of bags."""
+        return self.offsets.size - 1
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """The bag of each position, (L,)."""
+        numbers: NDArray[np.int64] = np.repeat(np.arange(self.size), np.diff(self.offsets))
+        return numbers
+
+    @property
+    def padding_idx(self) -> int | None:
+        """The index that is left out, or None."""
+        return None if self.padding == NO_PADDING else self.padding
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The caller's arrays, as far as they are read where they lie."""
+        read = {"indices": self.ids, "offsets": self.offsets}
+        return read if self.weights is None else read | {"per_sample_weights": self.weights}
+
+    def blocks(self) -> Iterator[tuple[slice, Bags]]:
+        """Bags whose indices kernels can read: all at once, or some at a time, widened, after a check of all."""
+        flat = kernel_indices(self.ids)
+        if flat is not None:
+            yield slice(0, self.size), self._replace(ids=flat)
+            return
+        start = 0
+        while start < self.size:
+            first = int(self.offsets[start])
+            stop = max(start + 1, int(np.searchsorted(self.offsets, first + BLOCK, side="right")) - 1)
+            last = int(self.offsets[stop])
+            part = self.ids[first:last] if self.ids.ndim == 1 else self.ids[start:stop]
+            yield (
+                slice(start, stop),
+                self._replace(
+                    ids=part.astype(np.int64).reshape(-1),
+                    offsets=self.offsets[start : stop + 1] - first,
+                    weights=None if self.weights is None else self.weights[first:last],
+                ),
+            )
+            start = stop
+
+    def divisors(self) -> NDArray[Any] | None:
+        """What the weighted sums are divided by, (B,), of kernel indices; None for nothing."""
+        if self.mode in ("sum", "max"):
+            return None
+        if self.weights is None and self.padding == NO_PADDING:
+            counts = np.diff(self.offsets)
+            return (counts if self.mode == "mean" else np.sqrt(counts)).astype(self.dtype)
+        divisors = np.empty(self.size, self.dtype)
+        factors = self.or_none(self.weights)
+        cpu().bag_divisors(divisors, self.ids, self.offsets, factors, self.padding, self.mode == "sqrtn")
+        return divisors
+
+    def or_none(self, numbers: NDArray[Any] | None) -> NDArray[Any]:
+        """Numbers as a kernel takes them: an empty array for none."""
+        return np.empty(0, self.dtype) if numbers is None else numbers
+
+    def pool(self, out: NDArray[Any], table: Table, kernels: ModuleType) -> None:
+        """Write the pooled rows, (B, D); IndexError, and nothing written, if an index is out of range."""
+        if kernel_indices(self.ids) is None:
+            check_indices(self.ids, table.shape[0])
+        for chosen, bags in self.blocks():
+            if self.mode == "max":
+                bad = kernels.bag_max(out[chosen], table, bags.ids, bags.offsets, self.padding)
+            else:
+                factors, divisors = self.or_none(bags.weights), self.or_none(bags.divisors())
+                bad = kernels.bag_sum(out[chosen], table, bags.ids, bags.offsets, factors, divisors, self.padding)
+            if bad >= 0:
+                raise index_error(self.ids, table.shape[0])
+
+
+def check_mode(mode: str, scale_grad_by_freq: bool = False) -> None:
+    """ValueError for an unknown mode, or one whose gradients cannot be scaled although they should be."""
+    if mode not in MODES:
+        msg = f"mode must be one of {', '.join(map(repr, MODES))}, got {mode!r}"
+        raise ValueError(msg)
+    if mode == "max" and scale_grad_by_freq:
+        msg = "scale_grad_by_freq cannot be used with mode 'max'"
+        raise ValueError(msg)
+
+
+def _bounds(ids: Indices, offsets: TensorLike | None, include_last_offset: bool) -> NDArray[np.int64]:
+    """Where bags begin, and where the last one ends: (B + 1,)."""
+    if ids.ndim == 2:
+        if offsets is not None:
+            msg = "offsets must be None for 2-D indices: each row is a bag"
+            raise ValueError(msg)
+        bags, length = ids.shape
+        rows: NDArray[np.int64] = np.arange(bags + 1) * length
+        return rows
+    if ids.ndim != 1:
+        msg = f"indices must be 1-D with offsets, or 2-D, got shape {ids.shape}"
+        raise ValueError(msg)
+    if offsets is None:
+        msg = "offsets must be given for 1-D indices"
+        raise ValueError(msg)
+    begins = as_indices(offsets, "offsets")
+    if begins.ndim != 1:
+        msg = f"offsets must be 1-D, got shape {begins.shape}"
+        raise ValueError(msg)
+    _check_offsets(begins, ids.size, include_last_offset)
+    if include_last_offset:
+        return np.ascontiguousarray(begins, np.int64)
+    bounds = np.empty(begins.size + 1, np.int64)
+    bounds[:-1], bounds[-1] = begins, ids.size
+    return bounds
+
+
+def _check_offsets(offsets: Indices, size: int, include_last_offset: bool) -> None:
+    count = offsets.size
+    if count == 0:
+        if size or include_last_offset:
+            why = "include_last_offset" if include_last_offset else f"{size} indices"
+            msg = f"offsets must not be empty with {why}"
+            raise ValueError(msg)
+        return
+    if offsets[0] != 0:
+        msg = f"offsets must begin with 0, got {offsets[0]} at position 0"
+        raise ValueError(msg)
+    falls = offsets[1:] < offsets[:-1]
+    if falls.any():
+        k = int(np.argmax(falls)) + 1
+        msg = f"offsets must not decrease, got {offsets[k]} after {offsets[k - 1]} at position {k}"
+        raise ValueError(msg)
+    last = int(offsets[-1])
+    if last > size or (include_last_offset and last != size):
+        relation = "end with" if include_last_offset else "be at most"
+        msg = f"offsets must {relation} the number of indices, {size}, got {last} at position {count - 1}"
+        raise ValueError(msg)

@@ -1,0 +1,236 @@
+"""What every layer around one table has: options, optimizer, state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self, SupportsFloat, SupportsIndex
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from .. import _options
+from .._arrays import as_table
+from .._compat import as_dtype
+from .._state import same_kind
+from ..optim import Optimizer, State
+from ..rowgrad import RowGrad
+from .initialisers import Initialiser, make_table
+
+
+class TableLayer:
+    """A trainable table; its subclasses say what is looked up, and what the gradient of that is.
+
+    Attributes
+    ----------
+    weight : (N, D) ndarray
+        The table.
+    grad : RowGrad or None
+        What `backward` has added up since the last `step` or `zero_grad`.
+    state : fastemb.optim.State or None
+        The optimizer's state.
+    """
+
+    _shown: tuple[str, ...] = ("padding_idx", "max_norm", "optimizer")
+    """Options that `repr` shows where they are set."""
+
+    def _create(
+        self,
+        num_embeddings: SupportsIndex,
+        embedding_dim: SupportsIndex,
+        init: str | Initialiser,
+        optimizer: Optimizer | None,
+        dtype: DTypeLike,
+        device: str,
+        seed: int | np.random.SeedSequence | np.random.Generator | None,
+        **options: Any,
+    ) -> None:
+        shape = (
+            _options.integer("num_embeddings", num_embeddings, at_least=1),
+            _options.integer("embedding_dim", embedding_dim, at_least=1),
+        )
+        if device != "cpu":
+            msg = f"device must be 'cpu' in this version, got {device!r}"
+            raise ValueError(msg)
+        kind = _table_dtype(dtype)
+        self._set_options(shape[0], **options)
+        self._own(make_table(init, seed, shape, kind), optimizer, frozen=False)
+        if self.padding_idx is not None:
+            self.weight[self.padding_idx] = 0
+
+    @classmethod
+    def _adopt(
+        cls, weight: NDArray[Any], freeze: bool, optimizer: Optimizer | None, dtype: DTypeLike | None, **options: Any
+    ) -> Self:
+        table = as_table(weight)
+        kind = table.dtype if dtype is None else _table_dtype(dtype)
+        _options.integer("num_embeddings", table.shape[0], at_least=1)
+        _options.integer("embedding_dim", table.shape[1], at_least=1)
+        self = cls.__new__(cls)
+        self._set_options(table.shape[0], **options)
+        if not freeze or table.dtype != kind:
+            with np.errstate(all="ignore"):
+                weight = table.astype(kind.newbyteorder("="), order="C")
+        self._own(weight, optimizer, frozen=bool(freeze))
+        return self
+
+    def _set_options(
+        self,
+        num_rows: int,
+        padding_idx: SupportsIndex | None,
+        max_norm: SupportsFloat | None,
+        norm_type: SupportsFloat,
+        scale_grad_by_freq: bool,
+    ) -> None:
+        self._padding_idx = _options.padding(padding_idx, num_rows)
+        self._max_norm = None if max_norm is None else _options.real("max_norm", max_norm, infinite=True)
+        self._norm_type = _options.real("norm_type", norm_type, above=0.0, infinite=True)
+        self._scale_grad_by_freq = bool(scale_grad_by_freq)
+
+    def _own(self, weight: NDArray[Any], optimizer: Optimizer | None, *, frozen: bool) -> None:
+        self.weight = weight
+        self.grad: RowGrad | None = None
+        self._frozen = frozen
+        self.optimizer = optimizer
+
+    @property
+    def optimizer(self) -> Optimizer | None:
+        """The rule that `step` applies; a new one of the same kind keeps the state, one of another kind starts anew."""
+        return self._optimizer
+
+    @optimizer.setter
+    def optimizer(self, rule: Optimizer | None) -> None:
+        if rule is not None and not isinstance(rule, Optimizer):
+            msg = f"optimizer must be a fastemb.optim.Optimizer, got {type(rule).__name__}"
+            raise TypeError(msg)
+        if rule is None or self._frozen:
+            self.state: State | None = None
+        elif type(rule) is not type(getattr(self, "_optimizer", None)):
+            self.state = rule.init(self.weight)
+        self._optimizer = rule
+
+    @property
+    def padding_idx(self) -> int | None:
+        """The row without gradient, in ``[0, N)``."""
+        return self._padding_idx
+
+    @property
+    def max_norm(self) -> float | None:
+        """The greatest norm that a lookup leaves."""
+        return self._max_norm
+
+    @property
+    def norm_type(self) -> float:
+        """The p of that norm."""
+        return self._norm_type
+
+    @property
+    def scale_grad_by_freq(self) -> bool:
+        """Whether gradients are divided by how often their id occurs."""
+        return self._scale_grad_by_freq
+
+    @property
+    def num_embeddings(self) -> int:
+        """N, rows of the table."""
+        return int(self.weight.shape[0])
+
+    @property
+    def embedding_dim(self) -> int:
+        """D, width of a row."""
+        return int(self.weight.shape[1])
+
+    def _add(self, grad: RowGrad) -> None:
+        self.grad = grad if self.grad is None else self.grad + grad
+
+    def step(self, *, lr: SupportsFloat | None = None) -> None:
+        """Apply what is pending in `grad` with the optimizer, and clear it; without any, or frozen, do nothing.
+
+        Parameters
+        ----------
+        lr : float, optional
+            Learning rate of this step, in place of the optimizer's own.
+
+        Raises
+        ------
+        RuntimeError
+            The layer has no optimizer.
+        """
+        if self._frozen:
+            return
+        if self.optimizer is None or self.state is None:
+            kind = type(self).__name__
+            msg = f"this layer has no optimizer: pass one, as in {kind}(N, D, optimizer=fastemb.optim.SGD(lr=0.1))"
+            raise RuntimeError(msg)
+        if self.grad is not None:
+            self.optimizer.update(self.weight, self.state, self.grad, lr=lr)
+            self.grad = None
+
+    def zero_grad(self) -> None:
+        """Forget what is pending in `grad`."""
+        self.grad = None
+
+    def parameters(self) -> list[NDArray[Any]]:
+        """The arrays that training changes.
+
+        Returns
+        -------
+        list of ndarray
+            The table, or nothing if the layer is frozen.
+        """
+        return [] if self._frozen else [self.weight]
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that training changes: the table and, with an optimizer, its step count and arrays.
+
+        Returns
+        -------
+        dict
+            ``{"weight": ndarray, "optimizer": {"step": int, name: ndarray, ...}}``, the second entry if there is a
+            state. The arrays are the layer's own: copy them to keep a snapshot.
+        """
+        saved: dict[str, Any] = {"weight": self.weight}
+        if self.state is not None:
+            saved["optimizer"] = self.state.state_dict()
+        return saved
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` gave, once all of it is known to fit. What is pending is kept.
+
+        The arrays of the layer are written, also a table that a frozen layer shares.
+
+        Parameters
+        ----------
+        saved : mapping
+            With the names, shapes and dtypes of this layer.
+
+        Raises
+        ------
+        TypeError
+            Not a mapping, or an entry that is not an array.
+        ValueError
+            Missing or unknown names, another shape or dtype, a read-only table. After any error nothing has changed.
+        """
+        if not isinstance(saved, Mapping):
+            msg = f"state_dict must be a mapping, got {type(saved).__name__}"
+            raise TypeError(msg)
+        names = {"weight"} | ({"optimizer"} if self.state is not None else set())
+        if set(saved) != names:
+            msg = f"state_dict must have the entries {sorted(names)}, got {sorted(saved)}"
+            raise ValueError(msg)
+        weight = same_kind("weight", saved["weight"], self.weight)
+        as_table(self.weight, write=True)
+        if self.state is not None:
+            self.state.load_state_dict(saved["optimizer"])
+        self.weight[...] = weight
+
+    def __repr__(self) -> str:
+        """Sizes, dtype and the options that are set."""
+        options = [f"{self.num_embeddings}, {self.embedding_dim}"]
+        for name in self._shown:
+            if getattr(self, name) is not None:
+                options.append(f"{name}={getattr(self, name)!r}")
+        options.append(f"dtype={self.weight.dtype}")
+        return f"{type(self).__name__}({', '.join(options)})"
+
+
+def _table_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    return as_table(np.empty((0, 0), as_dtype(dtype)), "dtype").dtype.newbyteorder("=")

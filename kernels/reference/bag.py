@@ -1,0 +1,106 @@
+"""Pooled lookup: the sum of the rows that a bag of indices names, or their greatest elements."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import SUM_BLOCK, accumulator
+from .check import first_bad
+
+
+def bad_in_bags(indices, offsets, num_rows, start, stop):
+    """Position of the first index out of range among those of some bags, or -1."""
+    return first_bad(indices, num_rows, int(offsets[start]), int(offsets[stop]))
+
+
+def kept(indices, lo, hi, padding_idx):
+    """Positions of a bag without padding."""
+    return lo + np.flatnonzero(indices[lo:hi] != padding_idx)
+
+
+def first_of_greatest(rows):
+    """For each column which row is greatest: the first of equal ones, of NaN the first."""
+    return rows.astype(np.float64).argmax(axis=0)
+
+
+@np.errstate(all="ignore")  # NaN and inf flow through, as they do in compiled kernels
+def bag_sum_range(out, weight, indices, offsets, per_sample_weights, divisors, padding_idx, start, stop):
+    """See `fastemb.kernels.cpu.bag_sum_range`; half-width tables are summed in float32 and rounded once."""
+    bad = bad_in_bags(indices, offsets, weight.shape[0], start, stop)
+    if bad >= 0:
+        return bad
+    dtype = accumulator(weight.dtype)
+    for b in range(start, stop):
+        total = np.zeros(weight.shape[1], dtype)
+        if not divisors.size or divisors[b] != 0:
+            for cut in range(offsets[b], offsets[b + 1], SUM_BLOCK):
+                places = kept(indices, cut, min(cut + SUM_BLOCK, offsets[b + 1]), padding_idx)
+                terms = weight[indices[places]].astype(dtype)
+                if per_sample_weights.size:
+                    terms *= per_sample_weights[places, np.newaxis]
+                part = np.zeros_like(total)
+                for term in terms:  # one by one, in order
+                    part += term
+                total += part
+            if divisors.size:
+                total /= divisors[b]
+        out[b] = total
+    return bad
+
+
+def bag_sum(
+    out: NDArray[Any],
+    weight: NDArray[Any],
+    indices: NDArray[Any],
+    offsets: NDArray[Any],
+    per_sample_weights: NDArray[Any],
+    divisors: NDArray[Any],
+    padding_idx: int,
+) -> int:
+    """See `fastemb.kernels.cpu.bag_sum`."""
+    bags = offsets.size - 1
+    return bag_sum_range(out, weight, indices, offsets, per_sample_weights, divisors, padding_idx, 0, bags)
+
+
+def bag_max_range(out, weight, indices, offsets, padding_idx, start, stop):
+    """See `fastemb.kernels.cpu.bag_max_range`."""
+    bad = bad_in_bags(indices, offsets, weight.shape[0], start, stop)
+    if bad >= 0:
+        return bad
+    columns = np.arange(weight.shape[1])
+    for b in range(start, stop):
+        places = kept(indices, int(offsets[b]), int(offsets[b + 1]), padding_idx)
+        rows = weight[indices[places]]
+        out[b] = rows[first_of_greatest(rows), columns] if places.size else 0
+    return bad
+
+
+def bag_max(
+    out: NDArray[Any], weight: NDArray[Any], indices: NDArray[Any], offsets: NDArray[Any], padding_idx: int
+) -> int:
+    """See `fastemb.kernels.cpu.bag_max`."""
+    return bag_max_range(out, weight, indices, offsets, padding_idx, 0, offsets.size - 1)
+
+
+def bag_divisors_range(divisors, indices, offsets, per_sample_weights, padding_idx, squared, start, stop):
+    """See `fastemb.kernels.cpu.bag_divisors_range`."""
+    for b in range(start, stop):
+        places = kept(indices, int(offsets[b]), int(offsets[b + 1]), padding_idx)
+        w = per_sample_weights[places].astype(np.float64) if per_sample_weights.size else np.ones(places.size)
+        total = sum((w * w if squared else w).tolist(), 0.0)
+        divisors[b] = np.sqrt(total) if squared else total
+    return -1
+
+
+def bag_divisors(
+    divisors: NDArray[Any],
+    indices: NDArray[Any],
+    offsets: NDArray[Any],
+    per_sample_weights: NDArray[Any],
+    padding_idx: int,
+    squared: bool,
+) -> int:
+    """See `fastemb.kernels.cpu.bag_divisors`."""
+    bags = offsets.size - 1
+    return bag_divisors_range(divisors, indices, offsets, per_sample_weights, padding_idx, squared, 0, bags)

@@ -1,0 +1,66 @@
+"""What the training of pooled lookups needs: where greatest elements came from, and gradients of the weights."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .bag import bad_in_bags, first_of_greatest, kept
+
+
+def bag_winners_range(winners, weight, indices, offsets, padding_idx, start, stop):
+    """See `fastemb.kernels.cpu.bag_winners_range`."""
+    bad = bad_in_bags(indices, offsets, weight.shape[0], start, stop)
+    if bad >= 0:
+        return bad
+    for b in range(start, stop):
+        places = kept(indices, int(offsets[b]), int(offsets[b + 1]), padding_idx)
+        winners[b] = places[first_of_greatest(weight[indices[places]])] if places.size else -1
+    return bad
+
+
+def bag_winners(
+    winners: NDArray[Any], weight: NDArray[Any], indices: NDArray[Any], offsets: NDArray[Any], padding_idx: int
+) -> int:
+    """See `fastemb.kernels.cpu.bag_winners`."""
+    return bag_winners_range(winners, weight, indices, offsets, padding_idx, 0, offsets.size - 1)
+
+
+@np.errstate(all="ignore")
+def bag_max_grad_range(values, grad, winners, places, start, stop):
+    """See `fastemb.kernels.cpu.bag_max_grad_range`."""
+    values[:, start:stop] = 0
+    bags, columns = np.nonzero(winners[:, start:stop] >= 0)
+    columns += start
+    np.add.at(values, (places[winners[bags, columns]], columns), grad[bags, columns].astype(values.dtype))
+    return -1
+
+
+def bag_max_grad(values: NDArray[Any], grad: NDArray[Any], winners: NDArray[Any], places: NDArray[Any]) -> int:
+    """See `fastemb.kernels.cpu.bag_max_grad`."""
+    return bag_max_grad_range(values, grad, winners, places, 0, grad.shape[1])
+
+
+@np.errstate(all="ignore")
+def bag_dots_range(dots, weight, indices, offsets, grad, padding_idx, start, stop):
+    """See `fastemb.kernels.cpu.bag_dots_range`."""
+    bad = bad_in_bags(indices, offsets, weight.shape[0], start, stop)
+    if bad >= 0:
+        return bad
+    for b in range(start, stop):
+        for k in range(offsets[b], offsets[b + 1]):
+            row = weight[indices[k]].astype(dots.dtype)
+            dots[k] = 0 if indices[k] == padding_idx else (grad[b].astype(dots.dtype) * row).sum()
+    return bad
+
+
+def bag_dots(
+    dots: NDArray[Any],
+    weight: NDArray[Any],
+    indices: NDArray[Any],
+    offsets: NDArray[Any],
+    grad: NDArray[Any],
+    padding_idx: int,
+) -> int:
+    """See `fastemb.kernels.cpu.bag_dots`."""
+    return bag_dots_range(dots, weight, indices, offsets, grad, padding_idx, 0, offsets.size - 1)
