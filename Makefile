@@ -18,13 +18,15 @@ $(READY): pyproject.toml
 bench: $(READY)
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(RUN) -m benches
 
-# torch is large and not needed for anything else, so it has an environment of its own.
+# torch is large and not needed for anything else, so it has an environment of its own. FBGEMM asks for more than its
+# CPU operators need.
 peers: .venv-peers/.ready
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE .venv-peers/bin/python -m benches.peers
 
 .venv-peers/.ready: pyproject.toml
 	$(PYTHON) -m venv .venv-peers
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]' torch==2.13.0
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps fbgemm-gpu-cpu==1.8.0
 	@touch $@
 
 test: $(READY)

@@ -3,9 +3,7 @@
 A case is made when its turn comes and freed after it: tables are large.
 """
 
-import dataclasses
 import functools
-import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,56 +16,8 @@ from fastemb.kernels.cpu import simd
 from fastemb.kernels.cpu.jit import EXACT, jit
 
 from . import data, workloads
-
-
-@dataclasses.dataclass(frozen=True)
-class Comparison:
-    """fastemb's way and a peer's to one result.
-
-    `target` is the least ratio of peer time to fastemb time, None where the figure is for the record; `nbytes` is what
-    has to move, for the share of copy bandwidth; `equal` raises unless both give the same; `samples` is how often each
-    is timed, 0 for the usual number.
-    """
-
-    case: str
-    peer: str
-    ours: Callable[[], object]
-    theirs: Callable[[], object]
-    target: float | None
-    equal: Callable[[], None]
-    nbytes: int = 0
-    samples: int = 0
-
-
-def has(module):
-    """Whether a peer is installed."""
-    return importlib.util.find_spec(module) is not None
-
-
-def _torch():
-    import torch
-
-    return torch
-
-
-def _table(num_rows, width):
-    # One random row everywhere but for a column of row numbers: filled fast, and every row differs.
-    table = np.empty((num_rows, width), np.float32)
-    table[:] = np.random.default_rng(1).standard_normal(width, dtype=np.float32)
-    table[:, 0] = np.arange(num_rows)
-    return table
-
-
-def _moved(table, ids):
-    """Bytes that a lookup has to move: every distinct row is read once, every row of the result written."""
-    return (ids.size + np.unique(ids).size) * table.shape[1] * table.itemsize
-
-
-def _same(ours, theirs):
-    def check():
-        np.testing.assert_array_equal(np.asarray(ours()), np.asarray(theirs()))
-
-    return check
+from .comparison import Comparison, has, moved, same, table_of
+from .peer_bags import bag, bag_slow
 
 
 def onehot(quick):
@@ -83,30 +33,31 @@ def onehot(quick):
 
 def gather_small(quick):
     """A few rows, output allocated."""
-    table, ids = _table(1000, 64), data.uniform(1000, 32)
+    table, ids = table_of(1000, 64), data.uniform(1000, 32)
     yield from _allocating("1,000 x 64 L 32", table, ids, torch_target=2.0, numpy_target=1.0)
 
 
 def gather_mid(quick):
     """Some thousand rows of a table that the caches nearly hold."""
-    table, ids = _table(50_000, 64), data.uniform(50_000, 4096)
+    table, ids = table_of(50_000, 64), data.uniform(50_000, 4096)
     yield from _allocating("50k x 64 L 4096", table, ids, torch_target=1.2, numpy_target=None)
     out, other = np.zeros((2, ids.size, 64), np.float32)
     ours = functools.partial(fastemb.gather, table, ids, out=out)
     theirs = functools.partial(np.take, table, ids, axis=0, out=other, mode="clip")
     name = "50k x 64 L 4096, out given"
-    yield Comparison(name, "np.take clip", ours, theirs, 2.0, _same(ours, theirs), _moved(table, ids))
+    yield Comparison(name, "np.take clip", ours, theirs, 2.0, same(ours, theirs), moved(table, ids))
 
 
 def _allocating(name, table, ids, torch_target, numpy_target):
-    nbytes = _moved(table, ids)
+    nbytes = moved(table, ids)
     ours, numpys = (lambda: fastemb.gather(table, ids)), (lambda: table[ids])
-    yield Comparison(name, "W[ids]", ours, numpys, numpy_target, _same(ours, numpys), nbytes)
+    yield Comparison(name, "W[ids]", ours, numpys, numpy_target, same(ours, numpys), nbytes)
     if has("torch"):
-        torch = _torch()
+        import torch
+
         weight, indices = torch.from_numpy(table), torch.from_numpy(ids)
         theirs = functools.partial(torch.nn.functional.embedding, indices, weight)
-        yield Comparison(name, "torch F.embedding", ours, theirs, torch_target, _same(ours, theirs), nbytes)
+        yield Comparison(name, "torch F.embedding", ours, theirs, torch_target, same(ours, theirs), nbytes)
 
 
 LARGE = [("1M x 128", 1_000_000, 128), ("200k x 512", 200_000, 512), ("1M x 33", 1_000_000, 33)]
@@ -114,7 +65,7 @@ LARGE = [("1M x 128", 1_000_000, 128), ("200k x 512", 200_000, 512), ("1M x 33",
 
 def _large(quick):
     for name, num_rows, width in LARGE[:1] if quick else LARGE:
-        table = _table(num_rows, width)
+        table = table_of(num_rows, width)
         for stream in ("uniform",) if quick else data.STREAMS:
             yield f"{name} L 65,536 {stream}", table, data.STREAMS[stream](num_rows, 65_536)
 
@@ -123,12 +74,13 @@ def gather_large(quick):
     """Many rows of a table in memory, into an array given."""
     for name, table, ids in _large(quick):
         if has("torch"):
-            torch = _torch()
+            import torch
+
             out, other = np.zeros((2, ids.size, table.shape[1]), np.float32)
             weight, indices, target = torch.from_numpy(table), torch.from_numpy(ids), torch.from_numpy(other)
             ours = functools.partial(fastemb.gather, table, ids, out=out)
             theirs = functools.partial(torch.index_select, weight, 0, indices, out=target)
-            yield Comparison(name, "torch index_select", ours, theirs, 1.15, _same(ours, theirs), _moved(table, ids))
+            yield Comparison(name, "torch index_select", ours, theirs, 1.15, same(ours, theirs), moved(table, ids))
 
 
 def gather_alloc(quick):
@@ -165,7 +117,8 @@ def scatter(quick):
         slow = functools.partial(np.add.at, theirs, ids, updates)
         yield Comparison(name, "np.add.at", add, slow, 25.0, functools.partial(check, slow), nbytes)
         if has("torch"):
-            torch = _torch()
+            import torch
+
             peer = functools.partial(
                 torch.from_numpy(theirs).index_add_, 0, torch.from_numpy(ids), torch.from_numpy(updates)
             )
@@ -197,7 +150,7 @@ def roof(quick):
     """Large lookups against a streaming copy of the bytes that have to move: how near to what the memory can do."""
     for name, table, ids in _large(quick):
         out = fastemb.buffers.empty((ids.size, table.shape[1]), np.dtype(np.float32))
-        nbytes = _moved(table, ids)
+        nbytes = moved(table, ids)
         source, target, copy = streaming_copy(nbytes // 2)
         ours = functools.partial(fastemb.gather, table, ids, out=out)
 
@@ -210,6 +163,12 @@ def roof(quick):
             np.testing.assert_array_equal(target[:copied], source[:copied])
 
         yield Comparison(name, "streaming copy", ours, copy, 0.85, check, nbytes)
+        # What the machine loses by the order of the rows alone: the same rows, the same bytes, one after the other.
+        other = fastemb.buffers.empty(out.shape, out.dtype)
+        order = np.sort(ids)
+        in_order = functools.partial(fastemb.gather, table, order, out=other)
+        equal = same(in_order, functools.partial(table.__getitem__, order))
+        yield Comparison(name, "the same rows in order", ours, in_order, None, equal, nbytes)
 
 
 def _process(code):
@@ -220,6 +179,7 @@ def _nothing():
     """Processes give no result; that they end well is checked each time."""
 
 
+SMALLEST_NUMBA = "import numba; numba.njit(lambda x: x)(1)"
 FIRST_LOOKUP = "import numpy as np, fastemb; fastemb.gather(np.ones((1000, 64), np.float32), np.arange(32))"
 FIRST_LOOKUP_TORCH = (
     "import numpy as np, torch; "
@@ -232,8 +192,13 @@ def start(quick):
     yield Comparison(
         "import", "import numpy", _process("import fastemb"), _process("import numpy"), 1 / 1.5, _nothing, samples=15
     )
+    numba_alone = _process(SMALLEST_NUMBA)
+    lookup = _process(FIRST_LOOKUP)
+    yield Comparison(
+        "process to first lookup", "Numba's smallest program", lookup, numba_alone, None, _nothing, samples=15
+    )
     if has("torch"):
-        lookup, other = _process(FIRST_LOOKUP), _process(FIRST_LOOKUP_TORCH)
+        other = _process(FIRST_LOOKUP_TORCH)
         yield Comparison("process to first lookup", "the same with torch", lookup, other, 2.0, _nothing, samples=15)
 
 
@@ -244,7 +209,11 @@ CASES: dict[str, Callable[[bool], Iterator[Comparison]]] = {
     "gather-large": gather_large,
     "gather-alloc": gather_alloc,
     "scatter": scatter,
+    "bag": bag,
+    "bag-slow": bag_slow,
     "roof": roof,
     "start": start,
 }
-PEERS = {"torch": "pip install torch==2.13.0", "scipy": "pip install scipy"}
+
+MEANS: dict[tuple[str, str], float] = {("bag", "torch embedding_bag"): 1.2}
+"""(id, peer): the least geometric mean of the ratios over the cases."""

@@ -1,8 +1,10 @@
-"""``python -m benches.peers``: fastemb against NumPy, scipy and torch, in one process, in turn."""
+"""``python -m benches.peers``: fastemb against NumPy, scipy, torch and FBGEMM, in one process, in turn."""
 
 import argparse
 import gc
 import json
+import math
+import statistics
 import sys
 from pathlib import Path
 
@@ -11,7 +13,7 @@ import rich.console
 import rich.progress
 import threadpoolctl
 
-from . import machine, measure, peer_cases, peer_report
+from . import comparison, machine, measure, peer_cases, peer_report
 
 COPY_BYTES = 1 << 28
 
@@ -22,34 +24,57 @@ def copy_bandwidth():
     return 2 * COPY_BYTES / measure.in_turn([copy], rounds=9)[0].median
 
 
-def record_of(name, comparison, rounds, bandwidth):
+def record_of(name, made, rounds, bandwidth):
     """Check a comparison, time it, and say whether its target holds."""
-    comparison.equal()
-    if comparison.samples:
-        ours, theirs = measure.in_turn([comparison.ours, comparison.theirs], comparison.samples, 0.0)
+    made.equal()
+    if made.samples:
+        ours, theirs = measure.in_turn([made.ours, made.theirs], made.samples, 0.0)
     else:
-        ours, theirs = measure.in_turn([comparison.ours, comparison.theirs], rounds)
+        ours, theirs = measure.in_turn([made.ours, made.theirs], rounds)
     low, ratio, high = theirs.ratio_to(ours)
     return {
         "id": name,
-        "case": comparison.case,
-        "peer": comparison.peer,
+        "case": made.case,
+        "peer": made.peer,
         "fastemb_ms": ours.median * 1e3,
         "peer_ms": theirs.median * 1e3,
         "ratio": ratio,
         "ratio_q1": low,
         "ratio_q3": high,
-        "roof": comparison.nbytes / ours.median / bandwidth if comparison.nbytes else None,
-        "target": comparison.target,
-        "holds": None if comparison.target is None else ratio >= comparison.target,
+        "roof": made.nbytes / ours.median / bandwidth if made.nbytes else None,
+        "target": made.target,
+        "holds": None if made.target is None else ratio >= made.target,
     }
+
+
+def means_of(records):
+    """A record for each geometric mean over the cases of an id that has a target of its own."""
+    for (name, peer), target in peer_cases.MEANS.items():
+        found = [r for r in records if (r["id"], r["peer"]) == (name, peer)]
+        if len(found) > 1:
+            low, ratio, high = (
+                math.exp(statistics.fmean(math.log(r[key]) for r in found)) for key in ("ratio_q1", "ratio", "ratio_q3")
+            )
+            yield {
+                "id": name,
+                "case": f"geometric mean of {len(found)} cases",
+                "peer": peer,
+                "fastemb_ms": None,
+                "peer_ms": None,
+                "ratio": ratio,
+                "ratio_q1": low,
+                "ratio_q3": high,
+                "roof": None,
+                "target": target,
+                "holds": ratio >= target,
+            }
 
 
 def set_threads(count):
     """Give fastemb, torch and BLAS the same number of threads."""
     numba.set_num_threads(count)
     threadpoolctl.threadpool_limits(count)
-    if peer_cases.has("torch"):
+    if comparison.has("torch"):
         import torch
 
         torch.set_num_threads(count)
@@ -74,20 +99,22 @@ def main(arguments=None):
     if not 1 <= options.threads <= numba.config.NUMBA_NUM_THREADS:
         parser.error(f"--threads must be in [1, {numba.config.NUMBA_NUM_THREADS}]")
 
-    console = rich.console.Console(width=None if sys.stdout.isatty() else 150)
+    console = rich.console.Console(width=None if sys.stdout.isatty() else 165)
     set_threads(options.threads)
-    for peer, remedy in peer_cases.PEERS.items():
-        if not peer_cases.has(peer):
+    for peer, remedy in comparison.PEERS.items():
+        if not comparison.has(peer):
             console.print(f"[bold]Missing:[/bold] {peer} is not installed, its comparisons are left out ({remedy}).")
     bandwidth = copy_bandwidth()
     records = []
     with rich.progress.Progress(console=rich.console.Console(stderr=True)) as progress:
         task = progress.add_task("comparing", total=len(wanted))
         for name in wanted:
-            for comparison in peer_cases.CASES[name](options.quick):
-                progress.update(task, description=f"{name}: {comparison.case}, {comparison.peer}")
-                records.append(record_of(name, comparison, options.rounds, bandwidth))
+            of_this = []
+            for made in peer_cases.CASES[name](options.quick):
+                progress.update(task, description=f"{name}: {made.case}, {made.peer}")
+                of_this.append(record_of(name, made, options.rounds, bandwidth))
                 gc.collect()
+            records += [*of_this, *means_of(of_this)]
             progress.advance(task)
 
     about = machine.machine()

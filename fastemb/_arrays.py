@@ -100,6 +100,8 @@ def as_indices(indices: TensorLike, name: str = "indices") -> Indices:
 
     Python integers beyond 64 bits stay in an object array: they are out of range of every table.
     """
+    if type(indices) is np.ndarray and indices.dtype.kind in "iu":
+        return indices
     array = as_array(indices, name)
     leaves = None if isinstance(indices, np.ndarray) else _python_leaves(indices)
     if leaves is None:
@@ -179,6 +181,8 @@ def all_indices(indices: Indices, num_rows: int) -> Indices:
 
 def as_table(weight: Any, name: str = "weight", *, write: bool = False) -> Table:
     """A two-dimensional float array that kernels may read, or with `write` change in place."""
+    if type(weight) is np.ndarray and weight.dtype in _KERNEL_FLOATS and weight.ndim == 2 and not write:
+        return weight
     if not isinstance(weight, np.ndarray):
         msg = f"{name} must be a NumPy array, got {_type_name(weight)}"
         raise TypeError(msg)

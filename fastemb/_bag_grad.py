@@ -31,7 +31,7 @@ def bag_groups(num_rows: int, bags: Bags, *, scale_grad_by_freq: bool) -> tuple[
     groups = Groups.of(bags.ids, num_rows, bags.padding_idx)
     numbers = bags.numbers[groups.positions]
     factors = None if bags.weights is None else bags.weights[groups.positions]
-    divisors = bags.divisors()
+    divisors = bags.divisors(bags.ids)
     if divisors is None:
         return groups._replace(positions=numbers, coefficients=factors), scale_grad_by_freq
     with np.errstate(all="ignore"):
@@ -70,7 +70,7 @@ def weight_gradient(table: Table, bags: Bags, grad: NDArray[Any]) -> NDArray[Any
         terms = grad if kernel_gradient(grad) is not None else np.ascontiguousarray(grad, bags.dtype)
     if backend(table).bag_dots(dots, table, bags.ids, bags.offsets, terms, bags.padding) >= 0:
         raise index_error(bags.ids, table.shape[0])
-    divisors = bags.divisors()
+    divisors = bags.divisors(bags.ids)
     if divisors is None:
         return dots
     # With s = sum of w: d(sum w x / s) / dw = (x - sum(w x) / s) / s. With s = sqrt(sum of w**2): the same, but for

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple, SupportsIndex
 
@@ -22,6 +23,7 @@ from ._arrays import (
     cpu,
     index_error,
     kernel_indices,
+    reference,
 )
 
 MODES = ("sum", "mean", "sqrtn", "max")
@@ -92,12 +94,45 @@ class Bags(NamedTuple):
         read = {"indices": self.ids, "offsets": self.offsets}
         return read if self.weights is None else read | {"per_sample_weights": self.weights}
 
-    def blocks(self) -> Iterator[tuple[slice, Bags]]:
-        """Bags whose indices kernels can read: all at once, or some at a time, widened, after a check of all."""
+    def divisors(self, flat: Indices) -> NDArray[Any] | None:
+        """What the weighted sums are divided by, (B,), given the indices as kernels read them; None for nothing."""
+        if self.mode in ("sum", "max"):
+            return None
+        if self.weights is None and self.padding == NO_PADDING:
+            counts = np.diff(self.offsets)
+            return (counts if self.mode == "mean" else np.sqrt(counts)).astype(self.dtype)
+        divisors = np.empty(self.size, self.dtype)
+        factors = self.or_none(self.weights)
+        cpu().bag_divisors(divisors, flat, self.offsets, factors, self.padding, self.mode == "sqrtn")
+        return divisors
+
+    def or_none(self, numbers: NDArray[Any] | None) -> NDArray[Any]:
+        """Numbers as a kernel takes them: an empty array for none."""
+        return np.empty(0, self.dtype) if numbers is None else numbers
+
+    def pool(self, out: NDArray[Any], table: Table, kernels: ModuleType) -> None:
+        """Write the pooled rows, (B, D); IndexError, and nothing written, if an index is out of range."""
         flat = kernel_indices(self.ids)
         if flat is not None:
-            yield slice(0, self.size), self._replace(ids=flat)
+            if self.pool_flat(out, table, kernels, flat) >= 0:
+                raise index_error(self.ids, table.shape[0])
             return
+        check_indices(self.ids, table.shape[0])
+        for chosen, bags in self._blocks():
+            bags.pool_flat(out[chosen], table, kernels, bags.ids)
+
+    def pool_flat(self, out: NDArray[Any], table: Table, kernels: ModuleType, flat: Indices) -> int:
+        """`pool`, given the indices as kernels read them: the position of the first one out of range, or -1."""
+        bad: int
+        if self.mode == "max":
+            bad = kernels.bag_max(out, table, flat, self.offsets, self.padding)
+        else:
+            factors, divisors = self.or_none(self.weights), self.or_none(self.divisors(flat))
+            bad = kernels.bag_sum(out, table, flat, self.offsets, factors, divisors, self.padding)
+        return bad
+
+    def _blocks(self) -> Iterator[tuple[slice, Bags]]:
+        """Some bags at a time, their indices widened to what kernels can read."""
         start = 0
         while start < self.size:
             first = int(self.offsets[start])
@@ -113,35 +148,6 @@ class Bags(NamedTuple):
                 ),
             )
             start = stop
-
-    def divisors(self) -> NDArray[Any] | None:
-        """What the weighted sums are divided by, (B,), of kernel indices; None for nothing."""
-        if self.mode in ("sum", "max"):
-            return None
-        if self.weights is None and self.padding == NO_PADDING:
-            counts = np.diff(self.offsets)
-            return (counts if self.mode == "mean" else np.sqrt(counts)).astype(self.dtype)
-        divisors = np.empty(self.size, self.dtype)
-        factors = self.or_none(self.weights)
-        cpu().bag_divisors(divisors, self.ids, self.offsets, factors, self.padding, self.mode == "sqrtn")
-        return divisors
-
-    def or_none(self, numbers: NDArray[Any] | None) -> NDArray[Any]:
-        """Numbers as a kernel takes them: an empty array for none."""
-        return np.empty(0, self.dtype) if numbers is None else numbers
-
-    def pool(self, out: NDArray[Any], table: Table, kernels: ModuleType) -> None:
-        """Write the pooled rows, (B, D); IndexError, and nothing written, if an index is out of range."""
-        if kernel_indices(self.ids) is None:
-            check_indices(self.ids, table.shape[0])
-        for chosen, bags in self.blocks():
-            if self.mode == "max":
-                bad = kernels.bag_max(out[chosen], table, bags.ids, bags.offsets, self.padding)
-            else:
-                factors, divisors = self.or_none(bags.weights), self.or_none(bags.divisors())
-                bad = kernels.bag_sum(out[chosen], table, bags.ids, bags.offsets, factors, divisors, self.padding)
-            if bad >= 0:
-                raise index_error(self.ids, table.shape[0])
 
 
 def check_mode(mode: str, scale_grad_by_freq: bool = False) -> None:
@@ -173,12 +179,25 @@ def _bounds(ids: Indices, offsets: TensorLike | None, include_last_offset: bool)
     if begins.ndim != 1:
         msg = f"offsets must be 1-D, got shape {begins.shape}"
         raise ValueError(msg)
-    _check_offsets(begins, ids.size, include_last_offset)
-    if include_last_offset:
-        return np.ascontiguousarray(begins, np.int64)
     bounds = np.empty(begins.size + 1, np.int64)
-    bounds[:-1], bounds[-1] = begins, ids.size
+    if not begins.size or kernel_indices(begins) is None or not _close_offsets()(bounds, begins, ids.size):
+        _check_offsets(begins, ids.size, include_last_offset)
+        bounds[:-1], bounds[-1] = begins, ids.size
+    if include_last_offset:
+        if bounds[-2] != ids.size:
+            _check_offsets(begins, ids.size, include_last_offset)
+        return bounds[:-1]
     return bounds
+
+
+@functools.cache
+def _close_offsets() -> Callable[..., bool]:
+    if cpu() is reference():
+        return lambda *_: False
+    from .kernels.cpu.check import close_offsets
+
+    found: Callable[..., bool] = close_offsets
+    return found
 
 
 def _check_offsets(offsets: Indices, size: int, include_last_offset: bool) -> None:

@@ -24,6 +24,7 @@ Examples
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from typing import Any
@@ -43,13 +44,26 @@ ALIGNMENT = 64
 
 DEFAULT_LIMIT = 1 << 28
 
-Block = NDArray[np.uint8]
 
+class _Block:
+    """Memory that begins at a cache line, and how NumPy is told of the last array on it."""
 
-def _aligned(nbytes: int) -> Block:
-    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -raw.__array_interface__["data"][0] % ALIGNMENT
-    return raw[start : start + nbytes]
+    __slots__ = ("address", "array", "interface", "memory", "size")
+
+    def __init__(self, nbytes: int) -> None:
+        self.memory = np.empty(nbytes + ALIGNMENT, np.uint8)
+        start: int = self.memory.__array_interface__["data"][0]
+        self.address, self.size = start + -start % ALIGNMENT, nbytes
+        self.array: tuple[tuple[int, ...], np.dtype[Any]] | None = None
+        self.interface: dict[str, Any] = {}
+
+    def describe(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> dict[str, Any]:
+        """The array interface of an array on this block; the one before if that was alike."""
+        if self.array != (shape, dtype):
+            data = self.address, False
+            self.interface = {"shape": shape, "typestr": dtype.str, "data": data, "version": 3}
+            self.array = shape, dtype
+        return self.interface
 
 
 class _Pool:
@@ -61,19 +75,25 @@ class _Pool:
 
     def __init__(self, limit: int) -> None:
         self.limit, self.size = limit, 0
-        self.free: dict[int, Block] = {}
+        self.free: dict[int, _Block] = {}
         self.lock = threading.RLock()
 
-    def take(self, nbytes: int) -> Block:
+    def take(self, nbytes: int) -> _Block:
         """A block of at least `nbytes` (and less than twice that), free or new."""
         with self.lock:
+            with contextlib.suppress(KeyError):
+                key, block = self.free.popitem()  # the last returned: in a loop, the one that fits
+                if nbytes <= block.size < 2 * nbytes:
+                    self.size -= block.size
+                    return block
+                self.free[key] = block
             for key, block in reversed(list(self.free.items())):
                 if nbytes <= block.size < 2 * nbytes and self.free.pop(key, None) is not None:
                     self.size -= block.size
                     return block
-        return _aligned(nbytes)
+        return _Block(nbytes)
 
-    def give_back(self, block: Block) -> None:
+    def give_back(self, block: _Block) -> None:
         """Keep a block if it fits, the oldest ones making room."""
         with self.lock:
             if block.size <= self.limit:
@@ -106,10 +126,9 @@ class _Lease:
 
     __slots__ = ("__array_interface__", "block")
 
-    def __init__(self, block: Block, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    def __init__(self, block: _Block, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
         self.block = block
-        address = block.__array_interface__["data"][0]
-        self.__array_interface__ = {"shape": shape, "typestr": dtype.str, "data": (address, False), "version": 3}
+        self.__array_interface__ = block.describe(shape, dtype)
 
     def __del__(self, give_back: Any = _pool.give_back) -> None:
         give_back(self.block)

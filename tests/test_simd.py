@@ -18,7 +18,7 @@ def lanes(dtype, nbytes=simd.LINE):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("vector", ["line", "wide"])
+@pytest.mark.parametrize("vector", ["line", "wide", "widest"])
 @pytest.mark.parametrize("offset", [0, 1, 3])
 def test_fill_load_store(rng, dtype, vector, offset):
     make = getattr(simd, vector)
@@ -34,7 +34,7 @@ def test_fill_load_store(rng, dtype, vector, offset):
     def constant(target):
         simd.store(simd.address(target), make(target.dtype.type(7)))
 
-    n = lanes(dtype, simd.WIDE if vector == "wide" else simd.LINE)
+    n = lanes(dtype, getattr(simd, vector.upper()))
     source = rng.standard_normal(n + 8).astype(dtype)
     target = np.full(n + 8, np.nan, dtype)
     copy(target, source, offset)
@@ -62,6 +62,21 @@ def test_the_first_lanes(rng, dtype):
             assert np.array_equal(target, expected)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_lanes_after(rng, dtype):
+    @numba.njit
+    def join(target, first, second, count):
+        under = simd.load_first(simd.address(first), simd.line(first.dtype.type(0)), count)
+        simd.store(simd.address(target), simd.load_after(simd.address(second), under, count))
+
+    n = lanes(dtype)
+    first, second = rng.standard_normal((2, n)).astype(dtype)
+    for count in range(n + 1):
+        target = np.full(n, np.nan, dtype)
+        join(target, first, second, count)
+        assert np.array_equal(target, np.concatenate((first[:count], second[: n - count])))
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="memory is protected by mprotect here")
 def test_the_first_lanes_touch_nothing_beyond():
     # The last elements before a page that may be neither read nor written.
@@ -80,6 +95,36 @@ def test_the_first_lanes_touch_nothing_beyond():
     end[-5:] = np.arange(5)
     double(end, 5)
     assert end[-5:].tolist() == [0, 2, 4, 6, 8]
+
+    @numba.njit
+    def after(target, array, count):
+        # count lanes lie in the page before, which may be read; the others begin a page that ends with them
+        lanes_left = np.uintp((16 - count) * array.itemsize)
+        at = simd.address(array) + np.uintp(array.size * array.itemsize) - lanes_left
+        simd.store(simd.address(target), simd.load_after(at, simd.line(array.dtype.type(7)), count))
+
+    target = np.full(16, np.nan, np.float32)
+    after(target, end, 11)
+    assert target.tolist() == [7] * 11 + [0, 2, 4, 6, 8]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="memory is protected by mprotect here")
+def test_the_lanes_after_touch_nothing_before():
+    # The first elements after a page that may be neither read nor written.
+    page = mmap.PAGESIZE
+    whole = np.frombuffer(mmap.mmap(-1, 2 * page), np.float32)
+    first = whole.__array_interface__["data"][0]
+    begin = whole[page // 4 :]
+    begin[:5] = np.arange(5)
+    assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(first), ctypes.c_size_t(page), 0) == 0
+
+    @numba.njit
+    def after(target, array, count):
+        simd.store(simd.address(target), simd.load_after(simd.address(array), simd.line(array.dtype.type(7)), count))
+
+    target = np.full(16, np.nan, np.float32)
+    after(target, begin, 11)
+    assert target.tolist() == [7] * 11 + [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -40,50 +40,6 @@ def _nothing_left(indices, lo, hi, padding_idx):
     return lo >= hi
 
 
-def _pooling(fold_rows, fold_any, start_of, is_empty):
-    """Make the two forms of a pooled lookup: the fold of each bag's rows, zeros for a bag without any."""
-
-    @jit(fastmath=EXACT)
-    def pool(out, weight, indices, offsets, per_sample_weights, divisors, padding_idx, start, stop):
-        one = weight.dtype.type(1)
-        start_number = start_of(weight)
-        divisor = one
-        plain = weight.shape[1] <= 1 or weight.strides[1] == weight.itemsize
-        source, stride = simd.address(weight), np.uintp(weight.strides[0])
-        row_bytes = np.uintp(weight.shape[1] * weight.itemsize)
-        target, out_stride = simd.address(out), np.uintp(out.strides[0])
-        factors = address_or_0(per_sample_weights)
-        for b in range(start, stop):
-            lo, hi = offsets[b], offsets[b + 1]
-            if divisors.size > 0:
-                divisor = divisors[b]
-            if divisor == 0 or is_empty(indices, lo, hi, padding_idx):
-                out[b] = 0
-            elif plain:
-                fold_rows(
-                    target + np.uintp(b) * out_stride, source, stride, row_bytes, indices, lo, hi, padding_idx,
-                    factors, one, divisor, start_number,
-                )  # fmt: skip
-            else:
-                fold_any(out[b], weight, indices, lo, hi, padding_idx, per_sample_weights, one, divisor, start_number)
-
-    @jit(fastmath=EXACT, parallel=True)
-    def pool_parallel(out, weight, indices, offsets, per_sample_weights, divisors, padding_idx, shares):
-        bad = first_bad_in_parts(indices, weight.shape[0], len(shares))
-        if bad < 0:
-            for c in numba.prange(len(shares)):
-                start, stop, low, high = shares[c]
-                to, of = out[:, low:high], weight[:, low:high]
-                pool(to, of, indices, offsets, per_sample_weights, divisors, padding_idx, start, stop)
-        return bad
-
-    return pool, pool_parallel
-
-
-_pool_sums, _pool_sums_parallel = _pooling(sum_rows, sum_rows_any, _zero, _sum_of_nothing)
-_pool_largest, _pool_largest_parallel = _pooling(largest_rows, largest_rows_any, _least, _nothing_left)
-
-
 @jit(fastmath=EXACT)
 def _shares(offsets, width, itemsize, parts):
     """(parts, 4): from and to which bag, and from and to which column, each thread works.
@@ -118,6 +74,51 @@ def _shares(offsets, width, itemsize, parts):
             shares[c, 2] = min(width, in_line * part(lines, c, parts))
             shares[c, 3] = min(width, in_line * part(lines, c + 1, parts))
     return shares
+
+
+def _pooling(fold_rows, fold_any, start_of, is_empty):
+    """Make the two forms of a pooled lookup: the fold of each bag's rows, zeros for a bag without any."""
+
+    @jit(fastmath=EXACT)
+    def pool(out, weight, indices, offsets, per_sample_weights, divisors, padding_idx, start, stop):
+        one = weight.dtype.type(1)
+        start_number = start_of(weight)
+        divisor = one
+        plain = weight.shape[1] <= 1 or weight.strides[1] == weight.itemsize
+        source, stride = simd.address(weight), np.uintp(weight.strides[0])
+        row_bytes = np.uintp(weight.shape[1] * weight.itemsize)
+        target, out_stride = simd.address(out), np.uintp(out.strides[0])
+        factors = address_or_0(per_sample_weights)
+        for b in range(np.uintp(start), np.uintp(stop)):  # unsigned: Numba wraps signed positions around
+            lo, hi = offsets[b], offsets[b + np.uintp(1)]
+            if divisors.size > 0:
+                divisor = divisors[b]
+            if divisor == 0 or is_empty(indices, lo, hi, padding_idx):
+                out[b] = 0
+            elif plain:
+                fold_rows(
+                    target + b * out_stride, source, stride, row_bytes, indices, lo, hi, padding_idx,
+                    factors, one, divisor, start_number,
+                )  # fmt: skip
+            else:
+                fold_any(out[b], weight, indices, lo, hi, padding_idx, per_sample_weights, one, divisor, start_number)
+
+    @jit(fastmath=EXACT, parallel=True)
+    def pool_parallel(out, weight, indices, offsets, per_sample_weights, divisors, padding_idx, parts):
+        bad = first_bad_in_parts(indices, weight.shape[0], parts)
+        if bad < 0:
+            shares = _shares(offsets, weight.shape[1], weight.itemsize, parts)
+            for c in numba.prange(parts):
+                start, stop, low, high = shares[c]
+                to, of = out[:, low:high], weight[:, low:high]
+                pool(to, of, indices, offsets, per_sample_weights, divisors, padding_idx, start, stop)
+        return bad
+
+    return pool, pool_parallel
+
+
+_pool_sums, _pool_sums_parallel = _pooling(sum_rows, sum_rows_any, _zero, _sum_of_nothing)
+_pool_largest, _pool_largest_parallel = _pooling(largest_rows, largest_rows_any, _least, _nothing_left)
 
 
 def bag_parts(weight: NDArray[Any], indices: NDArray[Any], offsets: NDArray[Any]) -> int:
@@ -185,9 +186,8 @@ def bag_sum(
     if parts == 1:
         bags = offsets.size - 1
         return bag_sum_range(out, weight, indices, offsets, per_sample_weights, divisors, padding_idx, 0, bags)
-    shares = _shares(offsets, weight.shape[1], weight.itemsize, parts)
     with threads.region():
-        return _pool_sums_parallel(out, weight, indices, offsets, per_sample_weights, divisors, padding_idx, shares)
+        return _pool_sums_parallel(out, weight, indices, offsets, per_sample_weights, divisors, padding_idx, parts)
 
 
 @jit(fastmath=EXACT)
@@ -237,10 +237,9 @@ def bag_max(
     parts = bag_parts(weight, indices, offsets)
     if parts == 1:
         return bag_max_range(out, weight, indices, offsets, padding_idx, 0, offsets.size - 1)
-    shares = _shares(offsets, weight.shape[1], weight.itemsize, parts)
     none = np.empty(0, weight.dtype)
     with threads.region():
-        return _pool_largest_parallel(out, weight, indices, offsets, none, none, padding_idx, shares)
+        return _pool_largest_parallel(out, weight, indices, offsets, none, none, padding_idx, parts)
 
 
 @jit(fastmath=EXACT)

@@ -70,3 +70,17 @@ def first_bad_in_parts(indices, num_rows, parts):
         if found[c] >= 0:
             return found[c]
     return np.int64(-1)
+
+
+@jit(fastmath=EXACT)
+def close_offsets(bounds, offsets, size):
+    """Write offsets and after them `size` into `bounds`; whether they begin with 0 and do not decrease."""
+    last = np.int64(0)
+    good = offsets.size == 0 or offsets[0] == 0
+    for b in range(np.uintp(offsets.size)):
+        offset = np.int64(offsets[b])
+        good &= offset >= last
+        bounds[b] = offset
+        last = offset
+    bounds[np.uintp(offsets.size)] = size
+    return good and last <= size

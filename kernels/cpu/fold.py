@@ -9,7 +9,7 @@ from .. import SUM_BLOCK
 from . import simd
 from .jit import EXACT, jit
 
-AHEAD = 16
+AHEAD = 32
 """Rows between the one that is folded and the one that is asked for."""
 
 
@@ -114,9 +114,15 @@ def _row_folder(combine, scaled):
     def fold_rows(
         target, source, stride, row_bytes, indices, lo, hi, skipped, coefficients, term_divisor, divisor, start
     ):
-        wide, line = np.uintp(simd.WIDE), np.uintp(simd.LINE)
-        wide_start, line_start = simd.wide(start), simd.line(start)
+        widest, wide, line = np.uintp(simd.WIDEST), np.uintp(simd.WIDE), np.uintp(simd.LINE)
+        widest_start, wide_start, line_start = simd.widest(start), simd.wide(start), simd.line(start)
         at = np.uintp(0)
+        while at + widest <= row_bytes:
+            fold_vector(
+                target + at, source + at, stride, indices, lo, hi, skipped,
+                coefficients, term_divisor, divisor, widest_start, 0,
+            )  # fmt: skip
+            at += widest
         while at + wide <= row_bytes:
             fold_vector(
                 target + at, source + at, stride, indices, lo, hi, skipped,

@@ -11,96 +11,99 @@ from .check import first_bad, first_bad_in_parts, part
 from .jit import EXACT, jit
 from .rows import prefetch
 
-STREAM_ABOVE = 8 << 20
+STREAM_ABOVE = 16 << 20
 """Bytes of output from which rows are written past the caches: it would not stay there, and reading it first costs."""
 
-STREAM_ROWS_ABOVE = 512
-"""Bytes of a row from which that pays although rows do not begin at cache lines."""
+AHEAD_BYTES = 1 << 12
+"""How far the rows that are asked for run ahead of the one that is copied, in a table above `PREFETCH_ABOVE` bytes."""
 
-AHEAD = 8
-"""Rows between the one that is copied and the one that is asked for, in a table above `PREFETCH_ABOVE` bytes."""
+NEAREST, FARTHEST = 4, 32
+"""Limits of that in rows."""
 
 PREFETCH_ABOVE = 1 << 20
 
-PREFETCH_BYTES = 256
+PREFETCH_BYTES = 512
 """Of a row: the machine itself goes on with the rest of a longer one."""
 
 
 @jit(fastmath=EXACT, inline=True)
-def _store(where, vector):
-    simd.store(where, vector)
-
-
-@jit(fastmath=EXACT, inline=True)
-def _stream(where, vector):
-    simd.stream(where, vector)
-
-
-@jit(fastmath=EXACT, inline=True)
-def _no_head(target, row_bytes):
-    return np.uintp(0)
-
-
-@jit(fastmath=EXACT, inline=True)
-def _head_to_line(target, row_bytes):
-    """Bytes before the first cache line that begins in the row."""
-    return min((np.uintp(0) - target) & np.uintp(simd.LINE - 1), row_bytes)
-
-
-def _row_copier(put, head_of):
-    """Make the loop over positions for rows of contiguous elements: whole vectors by `put`, ends by masked stores.
-
-    With `overlapping` the last vector may reach back over the one before: faster than a mask, but a line that was
-    streamed must not be written again.
-    """
-
-    @jit(fastmath=EXACT)
-    def copy_rows(out, weight, indices, start, stop, overlapping):
-        zero = weight.dtype.type(0)
-        wide, line = simd.wide(zero), simd.line(zero)
-        item = np.uintp(weight.itemsize)
-        row_bytes = np.uintp(weight.shape[1]) * item
-        base, stride = simd.address(weight), np.uintp(weight.strides[0])
-        target = simd.address(out) + np.uintp(start) * row_bytes
-        ahead_bytes = min(row_bytes, np.uintp(PREFETCH_BYTES))
-        far = weight.size * weight.itemsize > PREFETCH_ABOVE
-        last_ahead = np.uintp(max(stop - AHEAD, 0) if far else 0)
-        for k in range(np.uintp(start), np.uintp(stop)):  # unsigned: Numba wraps signed positions around
-            if k < last_ahead:
-                coming = base + np.uintp(indices[k + np.uintp(AHEAD)]) * stride
-                prefetch(coming, ahead_bytes)
-            source = base + np.uintp(indices[k]) * stride
-            at = head_of(target, row_bytes)
-            if at > 0:
-                n = np.int64(at // item)
-                simd.store_first(target, simd.load_first(source, line, n), n)
-            while at + np.uintp(simd.WIDE) <= row_bytes:
-                put(target + at, simd.load(source + at, wide))
-                at += np.uintp(simd.WIDE)
-            while at + np.uintp(simd.LINE) <= row_bytes:
-                put(target + at, simd.load(source + at, line))
-                at += np.uintp(simd.LINE)
-            if at < row_bytes:
-                if overlapping and at > 0:  # a whole vector that ends with the row, over what is there already
-                    at = row_bytes - np.uintp(simd.LINE)
-                    simd.store(target + at, simd.load(source + at, line))
-                else:
-                    n = np.int64((row_bytes - at) // item)
-                    simd.store_first(target + at, simd.load_first(source + at, line, n), n)
-            target += row_bytes
-
-    return copy_rows
-
-
-_copy_rows_cached = _row_copier(_store, _no_head)
-_copy_rows_streamed = _row_copier(_stream, _head_to_line)
+def _far_and_wide(weight, stop):
+    """The position from which no row is asked for, how many rows ahead others are, and how many bytes of each."""
+    row_bytes = weight.shape[1] * weight.itemsize
+    ahead = max(NEAREST, min(FARTHEST, AHEAD_BYTES // max(row_bytes, 1)))
+    far = weight.size * weight.itemsize > PREFETCH_ABOVE
+    return np.uintp(max(stop - ahead, 0) if far else 0), np.uintp(ahead), np.uintp(min(row_bytes, PREFETCH_BYTES))
 
 
 @jit(fastmath=EXACT)
-def _worth_streaming(out):
-    row_bytes = np.uintp(out.shape[1] * out.itemsize)
-    aligned = (simd.address(out) | row_bytes) & np.uintp(simd.LINE - 1) == 0
-    return aligned or row_bytes >= STREAM_ROWS_ABOVE
+def _copy_rows_cached(out, weight, indices, start, stop):
+    """Copy rows of contiguous elements, by overlapping vectors: faster than a mask for the last one."""
+    zero = weight.dtype.type(0)
+    wide, line = simd.wide(zero), simd.line(zero)
+    row_bytes = np.uintp(weight.shape[1] * weight.itemsize)
+    base, stride = simd.address(weight), np.uintp(weight.strides[0])
+    target = simd.address(out) + np.uintp(start) * row_bytes
+    last_ahead, ahead, ahead_bytes = _far_and_wide(weight, stop)
+    for k in range(np.uintp(start), np.uintp(stop)):  # unsigned: Numba wraps signed positions around
+        if k < last_ahead:
+            prefetch(base + np.uintp(indices[k + ahead]) * stride, ahead_bytes)
+        source = base + np.uintp(indices[k]) * stride
+        at = np.uintp(0)
+        while at + np.uintp(simd.WIDE) <= row_bytes:
+            simd.store(target + at, simd.load(source + at, wide))
+            at += np.uintp(simd.WIDE)
+        while at + np.uintp(simd.LINE) <= row_bytes:
+            simd.store(target + at, simd.load(source + at, line))
+            at += np.uintp(simd.LINE)
+        if at < row_bytes:
+            if at > 0:  # a whole vector that ends with the row, over what is there already
+                at = row_bytes - np.uintp(simd.LINE)
+                simd.store(target + at, simd.load(source + at, line))
+            else:
+                n = np.int64(row_bytes // np.uintp(weight.itemsize))
+                simd.store_first(target, simd.load_first(source, line, n), n)
+        target += row_bytes
+
+
+@jit(fastmath=EXACT)
+def _copy_rows_streamed(out, weight, indices, start, stop):
+    """Copy rows of contiguous elements, of a cache line at least, past the caches: every line of `out` once and whole.
+
+    Where rows do not begin at lines, the end of one and the begin of the next meet in a register.
+    """
+    zero = weight.dtype.type(0)
+    wide, line = simd.wide(zero), simd.line(zero)
+    item = np.uintp(weight.itemsize)
+    row_bytes = np.uintp(weight.shape[1] * weight.itemsize)
+    base, stride = simd.address(weight), np.uintp(weight.strides[0])
+    target = simd.address(out) + np.uintp(start) * row_bytes
+    last_ahead, ahead, ahead_bytes = _far_and_wide(weight, stop)
+    carried, count = line, np.int64(0)  # the end of the row before, and how many numbers that is
+    for k in range(np.uintp(start), np.uintp(stop)):
+        if k < last_ahead:
+            prefetch(base + np.uintp(indices[k + ahead]) * stride, ahead_bytes)
+        source = base + np.uintp(indices[k]) * stride
+        at = (np.uintp(0) - target) & np.uintp(simd.LINE - 1)
+        if at > 0:
+            if k > np.uintp(start):
+                whole = simd.load_after(source, carried, count)
+                simd.stream(target + at - np.uintp(simd.LINE), whole)
+            else:
+                n = np.int64(at // item)
+                simd.store_first(target, simd.load_first(source, line, n), n)
+        while at + np.uintp(simd.WIDE) <= row_bytes:
+            simd.stream(target + at, simd.load(source + at, wide))
+            at += np.uintp(simd.WIDE)
+        while at + np.uintp(simd.LINE) <= row_bytes:
+            simd.stream(target + at, simd.load(source + at, line))
+            at += np.uintp(simd.LINE)
+        count = np.int64((row_bytes - at) // item)
+        if count > 0:
+            carried = simd.load_first(source + at, line, count)
+        target += row_bytes
+    if count > 0:
+        simd.store_first(target - np.uintp(count) * item, carried, count)
+    simd.fence()
 
 
 @jit(fastmath=EXACT)
@@ -110,11 +113,10 @@ def _copy_rows(out, weight, indices, start, stop, streamed):
             row = np.int64(indices[k])
             for j in range(weight.shape[1]):
                 out[k, j] = weight[row, j]
-    elif streamed and _worth_streaming(out):
-        _copy_rows_streamed(out, weight, indices, start, stop, False)
-        simd.fence()
+    elif streamed and weight.shape[1] * weight.itemsize >= simd.LINE:
+        _copy_rows_streamed(out, weight, indices, start, stop)
     else:
-        _copy_rows_cached(out, weight, indices, start, stop, True)
+        _copy_rows_cached(out, weight, indices, start, stop)
 
 
 @jit(fastmath=EXACT)

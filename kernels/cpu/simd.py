@@ -21,6 +21,10 @@ WIDE = 256
 """Bytes of a `wide` vector: four registers of AVX-512, eight of AVX2, all sixteen of SSE2."""
 
 
+WIDEST = 512
+"""Bytes of a `widest` vector: eight registers of AVX-512, all sixteen of AVX2; more than SSE2 has."""
+
+
 class Vector(types.Type):  # type: ignore[misc]  # Numba has no types
     """Numba type of ``lanes`` numbers of `dtype`."""
 
@@ -108,6 +112,7 @@ def _filler(nbytes, doc):
 
 line = _filler(LINE, "The vector of `LINE` bytes with a number in every lane.")
 wide = _filler(WIDE, "The vector of `WIDE` bytes with a number in every lane.")
+widest = _filler(WIDEST, "The vector of `WIDEST` bytes with a number in every lane.")
 
 
 @intrinsic
@@ -186,6 +191,21 @@ def load_first(context, where, like, count):
         return _call(builder, name, kind, pointer, align, mask, _constant(kind, 0.0))
 
     return like(types.uintp, like, types.int64), codegen
+
+
+@intrinsic
+def load_after(context, where, under, count):
+    """`under` in the first `count` lanes, and from an address on in the others; nothing before or beyond is read."""
+
+    def codegen(context, builder, signature, arguments):
+        first = _first(builder, arguments[2], under.lanes)
+        size = under.dtype.bitwidth // 8
+        begin = builder.sub(arguments[0], builder.mul(arguments[2], ir.IntType(64)(size)))
+        pointer = _pointer(builder, begin, arguments[1].type)
+        name = f"llvm.masked.load.{_suffix(under)}.p0"
+        return _call(builder, name, arguments[1].type, pointer, INT32(size), builder.not_(first), arguments[1])
+
+    return under(types.uintp, under, types.int64), codegen
 
 
 @intrinsic

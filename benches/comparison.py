@@ -1,0 +1,61 @@
+"""One comparison of the peer table, and what the files of cases share."""
+
+import dataclasses
+import importlib.util
+from collections.abc import Callable
+
+import numpy as np
+
+PEERS = {
+    "torch": "pip install torch==2.13.0",
+    "fbgemm_gpu": "pip install --no-deps fbgemm-gpu-cpu==1.8.0",
+    "scipy": "pip install scipy",
+}
+"""Modules of the peers, and how to get them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """fastemb's way and a peer's to one result.
+
+    `target` is the least ratio of peer time to fastemb time, None where the figure is for the record; `nbytes` is what
+    has to move, for the share of copy bandwidth; `equal` raises unless both give the same; `samples` is how often each
+    is timed, 0 for the usual number.
+    """
+
+    case: str
+    peer: str
+    ours: Callable[[], object]
+    theirs: Callable[[], object]
+    target: float | None
+    equal: Callable[[], None]
+    nbytes: int = 0
+    samples: int = 0
+
+
+def has(module):
+    """Whether a peer is installed."""
+    return importlib.util.find_spec(module) is not None
+
+
+def table_of(num_rows, width):
+    """A table whose rows all differ, filled fast."""
+    # One random row everywhere but for a column of row numbers: filled fast, and every row differs.
+    table = np.empty((num_rows, width), np.float32)
+    table[:] = np.random.default_rng(1).standard_normal(width, dtype=np.float32)
+    table[:, 0] = np.arange(num_rows)
+    return table
+
+
+def moved(table, ids):
+    """Bytes that a lookup has to move: every distinct row is read once, every row of the result written."""
+    return (ids.size + np.unique(ids).size) * table.shape[1] * table.itemsize
+
+
+def same(ours, theirs):
+    """A check that two calls give the same array."""
+
+    def check():
+        np.testing.assert_array_equal(np.asarray(ours()), np.asarray(theirs()))
+
+    return check
