@@ -24,7 +24,6 @@ Examples
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 from typing import Any
@@ -81,12 +80,14 @@ class _Pool:
     def take(self, nbytes: int) -> _Block:
         """A block of at least `nbytes` (and less than twice that), free or new."""
         with self.lock:
-            with contextlib.suppress(KeyError):
+            try:
                 key, block = self.free.popitem()  # the last returned: in a loop, the one that fits
-                if nbytes <= block.size < 2 * nbytes:
-                    self.size -= block.size
-                    return block
-                self.free[key] = block
+            except KeyError:
+                return _Block(nbytes)
+            if nbytes <= block.size < 2 * nbytes:
+                self.size -= block.size
+                return block
+            self.free[key] = block
             for key, block in reversed(list(self.free.items())):
                 if nbytes <= block.size < 2 * nbytes and self.free.pop(key, None) is not None:
                     self.size -= block.size

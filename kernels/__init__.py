@@ -15,7 +15,7 @@ The contract, for every kernel and every backend:
   indices one after the other, so no other thread may change them meanwhile.
 - Indices are one-dimensional int32 or int64 arrays. Shapes, dtypes and aliasing are the caller's to check: the
   functions of the ``fastemb`` package do that.
-- ``scatter_add`` adds one by one, in the order of the positions; a row belongs to one thread. Everywhere else
+- ``scatter_add`` adds one by one, in the order of the positions; a row or a column belongs to one thread. Elsewhere
   duplicates are handled by grouping (``group``): distinct rows, where each one's run of positions starts, and the
   positions in a stable order. A run's sum follows the positions and is cut every `SUM_BLOCK` of them: the partial sums
   are added in order. So the bits depend on the data alone, never on the number of threads.

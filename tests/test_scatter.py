@@ -1,5 +1,7 @@
 """Duplicate-safe scatter-add, and the gradient of a lookup."""
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -34,6 +36,9 @@ def test_equals_add_at_where_sums_are_exact(arrays):
     assert np.array_equal(target.astype(np.float64), expected)
 
 
+cpu_scatter = sys.modules[cpu.scatter_add.__module__]
+
+
 def skewed(rng, rows=50):
     """Indices with long runs, short runs, and rows that are not touched."""
     return np.concatenate([np.zeros(3 * SUM_BLOCK + 5, int), rng.integers(0, rows - 5, 2000), np.full(SUM_BLOCK, 7)])
@@ -53,6 +58,43 @@ def test_same_bits_as_add_at_for_any_number_of_threads(rng, dtype, index_dtype, 
     with in_parallel(count), unchanged(indices, updates):
         fastemb.scatter_add(target, indices, updates)
     assert same_bits(target, expected)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("count", THREADS)
+@pytest.mark.parametrize("width", [1, 40, 131])
+@pytest.mark.parametrize("offset", [0, 1, 5])
+def test_a_hot_row_has_the_same_bits_too(rng, dtype, count, width, offset):
+    rows = 20_000 // width
+    indices = np.where(rng.random(5000) < 0.02, rng.integers(0, rows, 5000), rows // 3)
+    updates = rng.standard_normal((indices.size, width)).astype(dtype)
+    expected = rng.standard_normal(rows * width + offset).astype(dtype)[offset:].reshape(rows, width)
+    target = np.concatenate((np.zeros(offset, dtype), expected.ravel()))[offset:].reshape(rows, width)
+    np.add.at(expected, indices, updates)
+    with in_parallel(count), unchanged(indices, updates):
+        fastemb.scatter_add(target, indices, updates)
+    assert same_bits(target, expected)
+
+
+@pytest.mark.parametrize("offset", [0, 1, 5])
+def test_threads_share_rows_or_the_columns_of_a_hot_one(rng, offset):
+    target = np.zeros(1000 * 100 + offset, np.float32)[offset:].reshape(1000, 100)
+    evenly = cpu_scatter._shares(rng.integers(0, 1000, 5000), target, 2)
+    assert evenly[:, 2:].tolist() == [[0, 100], [0, 100]]
+    assert evenly[0, 0] == 0
+    assert evenly[1, 1] == 1000
+    assert 450 < evenly[0, 1] == evenly[1, 0] < 550
+    for parts in THREADS:
+        for indices in (np.full(5000, 333), np.append(np.full(5000, 999), 0), rng.integers(0, 3, 5000)):
+            covered = np.zeros(target.shape, int)
+            for low, high, first, last in cpu_scatter._shares(indices, target, parts):
+                covered[low:high, first:last] += 1
+            assert (covered == 1).all()
+    for hot in (0, 333, 999):
+        halves = cpu_scatter._shares(np.full(5000, hot), target, 2)
+        assert halves[:, :2].tolist() == [[0, 1000], [0, 1000]]
+        assert 0 < halves[0, 3] == halves[1, 2] < 100
+        assert target[hot, halves[0, 3] :].ctypes.data % 64 == 0  # no line belongs to two threads
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)

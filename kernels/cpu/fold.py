@@ -8,6 +8,7 @@ import numpy as np
 from .. import SUM_BLOCK
 from . import simd
 from .jit import EXACT, jit
+from .rows import load_all, load_first, store_all, store_first
 
 AHEAD = 32
 """Rows between the one that is folded and the one that is asked for."""
@@ -17,26 +18,6 @@ AHEAD = 32
 def address_or_0(array):
     """Where an array's first element lies; 0 for an empty one."""
     return simd.address(array) if array.size > 0 else np.uintp(0)
-
-
-@jit(fastmath=EXACT, inline=True)
-def _load_all(where, like, count):
-    return simd.load(where, like)
-
-
-@jit(fastmath=EXACT, inline=True)
-def _store_all(where, vector, count):
-    simd.store(where, vector)
-
-
-@jit(fastmath=EXACT, inline=True)
-def _load_first(where, like, count):
-    return simd.load_first(where, like, count)
-
-
-@jit(fastmath=EXACT, inline=True)
-def _store_first(where, vector, count):
-    simd.store_first(where, vector, count)
 
 
 @jit(fastmath=EXACT, inline=True)
@@ -107,8 +88,8 @@ def _row_folder(combine, scaled):
         by `term_divisor`. The whole is divided by `divisor`. Folds begin with the number `start` and are cut every
         `SUM_BLOCK` positions.
     """
-    fold_vector = _column_folder(combine, scaled, _load_all, _store_all)
-    fold_last = _column_folder(combine, scaled, _load_first, _store_first)
+    fold_vector = _column_folder(combine, scaled, load_all, store_all)
+    fold_last = _column_folder(combine, scaled, load_first, store_first)
 
     @jit(fastmath=EXACT, inline=True)
     def fold_rows(

@@ -9,18 +9,13 @@ from numpy.typing import NDArray
 from . import simd, threads
 from .check import first_bad, first_bad_in_parts, part
 from .jit import EXACT, jit
-from .rows import prefetch
+from .rows import ahead_of, prefetch
 
 STREAM_ABOVE = 16 << 20
 """Bytes of output from which rows are written past the caches: it would not stay there, and reading it first costs."""
 
-AHEAD_BYTES = 1 << 12
-"""How far the rows that are asked for run ahead of the one that is copied, in a table above `PREFETCH_ABOVE` bytes."""
-
-NEAREST, FARTHEST = 4, 32
-"""Limits of that in rows."""
-
 PREFETCH_ABOVE = 1 << 20
+"""Bytes of a table from which its rows are asked for before they are read."""
 
 PREFETCH_BYTES = 512
 """Of a row: the machine itself goes on with the rest of a longer one."""
@@ -30,7 +25,7 @@ PREFETCH_BYTES = 512
 def _far_and_wide(weight, stop):
     """The position from which no row is asked for, how many rows ahead others are, and how many bytes of each."""
     row_bytes = weight.shape[1] * weight.itemsize
-    ahead = max(NEAREST, min(FARTHEST, AHEAD_BYTES // max(row_bytes, 1)))
+    ahead = ahead_of(row_bytes)
     far = weight.size * weight.itemsize > PREFETCH_ABOVE
     return np.uintp(max(stop - ahead, 0) if far else 0), np.uintp(ahead), np.uintp(min(row_bytes, PREFETCH_BYTES))
 

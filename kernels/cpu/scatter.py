@@ -7,22 +7,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import simd, threads
-from .check import first_bad
+from .check import first_bad, part
 from .jit import EXACT, jit
-from .rows import prefetch
+from .rows import ahead_of, load_all, load_first, prefetch, store_all, store_first
 from .runs import row_pass
 
 BLOCK = 1024
 """Positions of which a thread first picks its own, without a branch, and then adds them."""
 
-AHEAD = 4
-"""Rows between the one that is added and the ones that are asked for."""
+TOGETHER = 16
+"""Neighbours that go to one hot row and are added to it at once, in registers."""
+
+ALONE = 1
+"""The same where no row is hot: to look for neighbours costs more than it saves."""
 
 IN_CACHE = 1 << 15
 """Bytes of a table that stays in a core's first cache: one thread adds to it as fast as memory gives the updates."""
 
 SAMPLES = 512
 """Indices that are looked at to give every thread about as many positions."""
+
+UNEVEN = 1.5
+"""A thread with this many times its share of them: then threads share columns instead of rows."""
 
 
 @jit(fastmath=EXACT)
@@ -35,23 +41,39 @@ def _plain_rows(target, updates):
     )
 
 
+def _column_adder(load, store):
+    """Make the sum of `total` and the next `run` rows of updates, in order, in the columns of one vector."""
+
+    @jit(fastmath=EXACT, inline=True)
+    def add_columns(target, terms, term_stride, places, first, run, like, count):
+        total = load(target, like, count)
+        for i in range(first, first + run):
+            total = simd.add(total, load(terms + places[i] * term_stride, like, count))
+        store(target, total, count)
+
+    return add_columns
+
+
+_add_vector = _column_adder(load_all, store_all)
+_add_last = _column_adder(load_first, store_first)
+
+
 @jit(fastmath=EXACT, inline=True)
-def _add_vectors(target, source, row_bytes, item, wide, line):
+def _add_run(row, terms, term_stride, places, first, run, row_bytes, item, wide, line):
     at = np.uintp(0)
     while at + np.uintp(simd.WIDE) <= row_bytes:
-        simd.store(target + at, simd.add(simd.load(target + at, wide), simd.load(source + at, wide)))
+        _add_vector(row + at, terms + at, term_stride, places, first, run, wide, 0)
         at += np.uintp(simd.WIDE)
     while at + np.uintp(simd.LINE) <= row_bytes:
-        simd.store(target + at, simd.add(simd.load(target + at, line), simd.load(source + at, line)))
+        _add_vector(row + at, terms + at, term_stride, places, first, run, line, 0)
         at += np.uintp(simd.LINE)
     if at < row_bytes:
-        n = np.int64((row_bytes - at) // item)
-        total = simd.add(simd.load_first(target + at, line, n), simd.load_first(source + at, line, n))
-        simd.store_first(target + at, total, n)
+        count = np.int64((row_bytes - at) // item)
+        _add_last(row + at, terms + at, term_stride, places, first, run, line, count)
 
 
 @jit(fastmath=EXACT)
-def _add_rows(target, indices, updates, places, count):
+def _add_rows(target, indices, updates, places, count, together):
     """``target[indices[k]] += updates[k]`` for the first `count` k of `places`, in order."""
     if not _plain_rows(target, updates):
         for i in range(count):
@@ -66,19 +88,24 @@ def _add_rows(target, indices, updates, places, count):
     row_bytes = np.uintp(target.shape[1]) * item
     rows, row_stride = simd.address(target), np.uintp(target.strides[0])
     terms, term_stride = simd.address(updates), np.uintp(updates.strides[0])
-    last_ahead = np.uintp(max(count - AHEAD, 0))
-    for i in range(np.uintp(count)):  # unsigned: Numba wraps signed positions around
-        if i < last_ahead:
-            k = places[i + np.uintp(AHEAD)]
+    ahead = np.uintp(ahead_of(row_bytes))
+    size = np.uintp(count)
+    i = np.uintp(0)  # unsigned: Numba wraps signed positions around
+    while i < size:
+        row = np.uintp(indices[places[i]])
+        run = np.uintp(1)
+        while run < np.uintp(together) and i + run < size and np.uintp(indices[places[i + run]]) == row:
+            run += np.uintp(1)
+        for coming in range(i + ahead, min(i + ahead + run, size)):
+            k = places[coming]
             prefetch(rows + np.uintp(indices[k]) * row_stride, row_bytes)
-            prefetch(terms + np.uintp(k) * term_stride, row_bytes)
-        k = places[i]
-        row = rows + np.uintp(indices[k]) * row_stride
-        _add_vectors(row, terms + np.uintp(k) * term_stride, row_bytes, item, wide, line)
+            prefetch(terms + k * term_stride, row_bytes)
+        _add_run(rows + row * row_stride, terms, term_stride, places, i, run, row_bytes, item, wide, line)
+        i += run
 
 
 @jit(fastmath=EXACT)
-def _add_rows_between(target, indices, updates, start, stop, low, high):
+def _add_rows_between(target, indices, updates, start, stop, low, high, together):
     """``target[indices[k]] += updates[k]`` for k in ``[start, stop)`` whose index is in ``[low, high)``, in order."""
     places = np.empty(BLOCK, np.uintp)
     for block in range(start, stop, BLOCK):
@@ -87,7 +114,7 @@ def _add_rows_between(target, indices, updates, start, stop, low, high):
             row = np.int64(indices[k])
             places[np.uintp(count)] = k
             count += np.int64((row >= low) & (row < high))
-        _add_rows(target, indices, updates, places, count)
+        _add_rows(target, indices, updates, places, count, together)
 
 
 @jit(fastmath=EXACT)
@@ -117,27 +144,58 @@ def scatter_add_range(target, indices, updates, start, stop):
     """
     bad = first_bad(indices, target.shape[0], start, stop)
     if bad < 0:
-        _add_rows_between(target, indices, updates, start, stop, 0, target.shape[0])
+        _add_rows_between(target, indices, updates, start, stop, 0, target.shape[0], ALONE)
     return bad
+
+
+@jit(fastmath=EXACT)
+def _shares(indices, target, parts):
+    """(parts, 4): from and to which row, and from and to which column of it, each thread adds.
+
+    All columns of rows that a sample of the indices divides evenly, or where one row has too much of it, all rows of
+    some columns. Either way a thread adds in the order of the positions.
+    """
+    num_rows, width = target.shape
+    sample = np.sort(indices[:: max(1, indices.size // SAMPLES)])
+    shares = np.empty((parts, 4), np.int64)
+    most = 0
+    begin = 0
+    for c in range(parts):
+        low = np.int64(sample[part(sample.size, c, parts)]) if c > 0 else np.int64(0)
+        high = np.int64(sample[part(sample.size, c + 1, parts)]) if c < parts - 1 else np.int64(num_rows)
+        shares[c, 0], shares[c, 1], shares[c, 2], shares[c, 3] = low, high, 0, width
+        end = np.searchsorted(sample, high)
+        most = max(most, end - begin)
+        begin = end
+    in_line = simd.LINE // target.itemsize
+    lines = width // in_line
+    if most * parts > UNEVEN * sample.size and lines >= parts:
+        # Cut between cache lines of the hot row, which is in the middle of the sample: two threads in one line would
+        # take it from each other at every addition.
+        row = np.uintp(np.int64(sample[sample.size // 2])) * np.uintp(target.strides[0])
+        ahead = np.int64((np.uintp(0) - simd.address(target) - row) % np.uintp(simd.LINE)) // target.itemsize
+        for c in range(parts):
+            shares[c, 0], shares[c, 1] = 0, num_rows
+            shares[c, 2] = ahead + in_line * part(lines, c, parts) if c > 0 else 0
+            shares[c, 3] = ahead + in_line * part(lines, c + 1, parts) if c < parts - 1 else width
+    return shares
 
 
 @jit(fastmath=EXACT, parallel=True)
 def _scatter_add_parallel(target, indices, updates, parts):
-    # Every thread owns a range of rows and adds all that goes there, in the order of the positions.
-    sample = np.sort(indices[:: max(1, indices.size // SAMPLES)])
+    shares = _shares(indices, target, parts)
     for c in numba.prange(parts):
-        part = np.int64(c)
-        low = np.int64(sample[sample.size * part // parts]) if part > 0 else np.int64(0)
-        last = part == parts - 1
-        high = np.int64(target.shape[0]) if last else np.int64(sample[sample.size * (part + 1) // parts])
-        _add_rows_between(target, indices, updates, 0, indices.size, low, high)
+        low, high, first, last = shares[c]
+        columns, terms = target[:, first:last], updates[:, first:last]
+        together = TOGETHER if last - first < target.shape[1] else ALONE
+        _add_rows_between(columns, indices, terms, 0, indices.size, low, high, together)
 
 
 def scatter_add(target: NDArray[Any], indices: NDArray[Any], updates: NDArray[Any]) -> int:
     """Add rows in place, over threads: ``target[indices[k], :] += updates[k, :]``, each row in the order of k.
 
-    Parameters and result as `scatter_add_range`, for all L positions. A row belongs to one thread, so the bits are
-    those of ``numpy.add.at`` for any number of threads.
+    Parameters and result as `scatter_add_range`, for all L positions. A row, or where one is hot a column, is one
+    thread's work, so the bits are those of ``numpy.add.at`` for any number of threads.
     """
     parts = 1 if target.nbytes <= IN_CACHE else threads.chunks(updates.nbytes)
     if parts == 1:

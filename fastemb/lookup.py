@@ -1,0 +1,195 @@
+"""Row lookup, and the one-hot matrix that it saves."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, SupportsIndex, TypeVar
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from . import _options, buffers
+from ._arrays import (
+    TensorLike,
+    as_indices,
+    as_out,
+    as_table,
+    backend,
+    check_indices,
+    cpu,
+    index_blocks,
+    index_error,
+    kernel_indices,
+    reference,
+    require_disjoint,
+)
+from ._compat import as_dtype
+
+_S = TypeVar("_S", bound=np.generic)
+
+_SMALL = 1 << 16
+"""Elements of a result up to which `ndarray.take`, behind our check of the indices, is ahead of a compiled kernel."""
+
+_ARRAY, _FLOAT32, _FLOAT64, _INT64 = np.ndarray, np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
+
+
+@functools.cache
+def _any_bad() -> Callable[[NDArray[Any], int], bool]:
+    if cpu() is reference():
+        return lambda indices, num_rows: reference().first_bad(indices, num_rows, 0, indices.size) >= 0
+    from .kernels.cpu.check import any_bad
+
+    found: Callable[[NDArray[Any], int], bool] = any_bad
+    return found
+
+
+__all__ = ["gather", "one_hot"]
+
+
+def gather(weight: NDArray[_S], indices: TensorLike, *, out: NDArray[_S] | None = None) -> NDArray[_S]:
+    """Look rows of a table up.
+
+    ``out[k, :] = weight[indices[k], :]``, which is ``one_hot(indices, N) @ weight`` without the zeros.
+
+    Parameters
+    ----------
+    weight : (N, D) ndarray of float16, bfloat16, float32 or float64
+        The table. Any strides and byte order, may be read-only or memory-mapped; only looked-up rows are read.
+    indices : array_like of int, any shape
+        Row numbers in ``[0, N)``. Any integer dtype; negative ones do not count from the end.
+    out : ndarray, optional
+        Where to write: shape ``(*indices.shape, D)``, dtype of `weight`, C-contiguous, not overlapping the inputs.
+
+    Returns
+    -------
+    ndarray
+        Shape ``(*indices.shape, D)``, dtype of `weight` in native byte order; `out` if that was given.
+
+    Raises
+    ------
+    IndexError
+        An index outside ``[0, N)``; nothing has been written then.
+    TypeError
+        Indices that are not integers, or a table that is not a float array.
+    ValueError
+        A table that is not two-dimensional, or an unfit `out`.
+
+    Notes
+    -----
+    Moves ``2 * L * D * itemsize`` bytes and the indices. Bits are copied, so the result is exact on every backend.
+    A new result of a megabyte or more lies in recycled memory: see `fastemb.buffers`.
+    torch's ``F.embedding`` computes the same; ``numpy.take`` and ``weight[indices]`` let negative indices wrap.
+
+    Examples
+    --------
+    >>> import numpy as np, fastemb
+    >>> table = np.array([[0.9, 0.2], [0.8, 0.3], [-0.7, 0.6]])
+    >>> fastemb.gather(table, [2, 0, 2])
+    array([[-0.7,  0.6],
+           [ 0.9,  0.2],
+           [-0.7,  0.6]])
+    """
+    # Nothing unusual: no need to look at everything. (Each line here is felt in a lookup of a few rows.)
+    if (
+        type(weight) is _ARRAY
+        and type(indices) is _ARRAY
+        and indices.dtype is _INT64
+        and (weight.dtype is _FLOAT32 or weight.dtype is _FLOAT64)
+        and weight.flags.carray
+        and indices.flags.carray
+        and weight.ndim == 2
+    ):
+        num_rows, width = weight.shape
+        flat = indices if indices.ndim == 1 else indices.reshape(-1)
+        if out is None:
+            if flat.size * width <= _SMALL:
+                if _any_bad()(flat, num_rows):
+                    raise index_error(indices, num_rows)
+                return weight.take(indices, 0)
+            rows: NDArray[_S] = buffers.empty((flat.size, width), weight.dtype)
+            if cpu().gather(rows, weight, flat) >= 0:
+                raise index_error(indices, num_rows)
+            return rows if flat is indices else rows.reshape(*indices.shape, width)
+        if (
+            flat is indices
+            and type(out) is _ARRAY
+            and out.dtype is weight.dtype
+            and out.flags.carray
+            and out.shape == (flat.size, width)
+            and not np.may_share_memory(out, weight)
+            and not np.may_share_memory(out, flat)
+        ):
+            if cpu().gather(out, weight, flat) >= 0:
+                raise index_error(indices, num_rows)
+            return out
+    table = as_table(weight)
+    ids = as_indices(indices)
+    num_rows, width = table.shape
+    shape = (*ids.shape, width)
+    dtype = table.dtype.newbyteorder("=")
+    if out is None:
+        result = buffers.empty(shape, dtype)
+    else:
+        result = as_out(out, shape, dtype)
+        require_disjoint({"out": result}, {"weight": table, "indices": ids})
+    kernels = backend(table if result.flags.aligned else result)
+    rows = result.reshape(ids.size, width)
+    readable = kernel_indices(ids)
+    if readable is not None and kernels is not reference():
+        if kernels.gather(rows, table, readable) >= 0:
+            raise index_error(ids, num_rows)
+        return result if out is None else out
+    check_indices(ids, num_rows)
+    done = 0
+    for block in index_blocks(ids):
+        kernels.gather(rows[done : done + block.size], table, block)
+        done += block.size
+    return result if out is None else out
+
+
+def one_hot(indices: TensorLike, num_classes: SupportsIndex, dtype: DTypeLike = np.float32) -> NDArray[Any]:
+    """Indicator rows: the slow equivalent that `gather` avoids.
+
+    ``out[k, n] = 1 if indices[k] == n else 0``, so ``one_hot(indices, N) @ weight == gather(weight, indices)``.
+
+    Parameters
+    ----------
+    indices : array_like of int, any shape
+        Classes in ``[0, num_classes)``.
+    num_classes : int
+        N, at least 0.
+    dtype : dtype_like
+        A numeric dtype or bool.
+
+    Returns
+    -------
+    ndarray
+        Shape ``(*indices.shape, num_classes)``.
+
+    Raises
+    ------
+    IndexError
+        An index outside ``[0, num_classes)``.
+    TypeError
+        Indices that are not integers, or a dtype that is not numeric.
+    ValueError
+        A negative `num_classes`.
+
+    Examples
+    --------
+    >>> import fastemb
+    >>> fastemb.one_hot([1, 0], 3)
+    array([[0., 1., 0.],
+           [1., 0., 0.]], dtype=float32)
+    """
+    ids = as_indices(indices)
+    classes = _options.integer("num_classes", num_classes, at_least=0)
+    kind = as_dtype(dtype)
+    if kind.kind not in "biufc" and kind.name != "bfloat16":
+        msg = f"dtype must be numeric or bool, got {kind}"
+        raise TypeError(msg)
+    check_indices(ids, classes)
+    out = np.zeros((*ids.shape, classes), kind)
+    np.put_along_axis(out, ids.astype(np.int64)[..., np.newaxis], 1, axis=-1)
+    return out
