@@ -59,3 +59,14 @@ def same(ours, theirs):
         np.testing.assert_array_equal(np.asarray(ours()), np.asarray(theirs()))
 
     return check
+
+
+def filled(ours, kernel, out):
+    """A check that a kernel fills `out` with what a call gives."""
+
+    def check():
+        out[:] = np.nan
+        assert kernel() == -1
+        np.testing.assert_array_equal(out, ours())
+
+    return check

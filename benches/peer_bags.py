@@ -5,9 +5,10 @@ import functools
 import numpy as np
 
 import fastemb
+from fastemb.kernels import cpu
 
 from . import data
-from .comparison import Comparison, has, same
+from .comparison import Comparison, filled, has, same
 
 BAGS = [
     ("1M x 128 B 4096 H 32 uniform", 1_000_000, 128, 4096, 32, "uniform"),
@@ -82,6 +83,10 @@ def bag(quick):
         ids, offsets = _problem(num_rows, bags, length, stream)
         ours = functools.partial(fastemb.embedding_bag, table, ids, offsets, mode="sum")
         nbytes = _moved(table, ids, bags)
+        out, none = fastemb.buffers.empty((bags, width), table.dtype), np.empty(0, table.dtype)
+        bounds = np.append(offsets, ids.size)
+        kernel = functools.partial(cpu.bag_sum, out, table, ids, bounds, none, none, -1)
+        yield Comparison(name, "the kernel alone", ours, kernel, None, filled(ours, kernel, out), nbytes)
         if has("torch"):
             theirs = _torch_bag(table, ids, offsets, mode="sum")
             yield Comparison(name, "torch embedding_bag", ours, theirs, 1.0, same(ours, theirs), nbytes)

@@ -12,11 +12,12 @@ import numba
 import numpy as np
 
 import fastemb
+from fastemb.kernels import cpu
 from fastemb.kernels.cpu import simd
 from fastemb.kernels.cpu.jit import EXACT, jit
 
 from . import data, workloads
-from .comparison import Comparison, has, moved, same, table_of
+from .comparison import Comparison, filled, has, moved, same, table_of
 from .peer_bags import bag, bag_slow
 
 
@@ -42,6 +43,10 @@ def gather_mid(quick):
     table, ids = table_of(50_000, 64), data.uniform(50_000, 4096)
     yield from _allocating("50k x 64 L 4096", table, ids, torch_target=1.2, numpy_target=None)
     out, other = np.zeros((2, ids.size, 64), np.float32)
+    kernel = functools.partial(cpu.gather, out, table, ids)
+    lookup = functools.partial(fastemb.gather, table, ids)
+    equal = filled(lookup, kernel, out)
+    yield Comparison("50k x 64 L 4096", "the kernel alone", lookup, kernel, None, equal, moved(table, ids))
     ours = functools.partial(fastemb.gather, table, ids, out=out)
     theirs = functools.partial(np.take, table, ids, axis=0, out=other, mode="clip")
     name = "50k x 64 L 4096, out given"

@@ -40,13 +40,15 @@ def table(records):
 
 def plot(path, records, footer):
     """Ratios with quartiles on a log axis, targets as marks; readable in grey."""
-    figure, axis = plt.subplots(figsize=(11, 1.6 + 0.3 * len(records)))
+    figure, axis = plt.subplots(figsize=(11, 1.6 + 0.19 * len(records)))
     for y, r in enumerate(records):
+        if y and records[y - 1]["id"] != r["id"]:
+            axis.axhline(y - 0.5, color="0.8", linewidth=0.8)
         axis.plot([r["ratio_q1"], r["ratio_q3"]], [y, y], color="0.5", linewidth=3, solid_capstyle="butt")
-        axis.plot(r["ratio"], y, "o", color="black", markersize=6)
+        axis.plot(r["ratio"], y, "o", color="black", markersize=5)
         if r["target"] is not None:
-            axis.plot(r["target"], y, "|", color="0.3", markersize=14, markeredgewidth=2)
-    axis.set_yticks(range(len(records)), [f"{r['id']}: {r['case']}, {r['peer']}" for r in records], fontsize=8)
+            axis.plot(r["target"], y, "|", color="0.3", markersize=9, markeredgewidth=2)
+    axis.set_yticks(range(len(records)), [f"{r['id']}: {r['case']}, {r['peer']}" for r in records], fontsize=7)
     axis.set_ylim(len(records) - 0.5, -0.5)
     axis.axvline(1, color="black", linewidth=0.8)
     axis.set_xscale("log")

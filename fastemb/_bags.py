@@ -180,7 +180,7 @@ def _bounds(ids: Indices, offsets: TensorLike | None, include_last_offset: bool)
         msg = f"offsets must be 1-D, got shape {begins.shape}"
         raise ValueError(msg)
     bounds = np.empty(begins.size + 1, np.int64)
-    if not begins.size or kernel_indices(begins) is None or not _close_offsets()(bounds, begins, ids.size):
+    if not begins.size or kernel_indices(begins) is None or not close_offsets()(bounds, begins, ids.size):
         _check_offsets(begins, ids.size, include_last_offset)
         bounds[:-1], bounds[-1] = begins, ids.size
     if include_last_offset:
@@ -191,12 +191,13 @@ def _bounds(ids: Indices, offsets: TensorLike | None, include_last_offset: bool)
 
 
 @functools.cache
-def _close_offsets() -> Callable[..., bool]:
+def close_offsets() -> Callable[..., bool]:
+    """The compiled check of offsets; without a compiler one that leaves them to Python's."""
     if cpu() is reference():
         return lambda *_: False
-    from .kernels.cpu.check import close_offsets
+    from .kernels.cpu import check
 
-    found: Callable[..., bool] = close_offsets
+    found: Callable[..., bool] = check.close_offsets
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, SupportsIndex, TypeVar
 
@@ -34,14 +33,19 @@ _SMALL = 1 << 16
 _ARRAY, _FLOAT32, _FLOAT64, _INT64 = np.ndarray, np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.int64)
 
 
-@functools.cache
-def _any_bad() -> Callable[[NDArray[Any], int], bool]:
-    if cpu() is reference():
-        return lambda indices, num_rows: reference().first_bad(indices, num_rows, 0, indices.size) >= 0
-    from .kernels.cpu.check import any_bad
+_any_bad: Callable[[NDArray[Any], int], bool] | None = None
+"""Whether an index is out of range, once `_load_check` has been called."""
 
-    found: Callable[[NDArray[Any], int], bool] = any_bad
-    return found
+
+def _load_check() -> Callable[[NDArray[Any], int], bool]:
+    global _any_bad
+    if cpu() is reference():
+        _any_bad = lambda indices, num_rows: reference().first_bad(indices, num_rows, 0, indices.size) >= 0  # noqa: E731
+    else:
+        from .kernels.cpu.check import any_bad
+
+        _any_bad = any_bad
+    return _any_bad
 
 
 __all__ = ["gather", "one_hot"]
@@ -104,7 +108,7 @@ def gather(weight: NDArray[_S], indices: TensorLike, *, out: NDArray[_S] | None 
         flat = indices if indices.ndim == 1 else indices.reshape(-1)
         if out is None:
             if flat.size * width <= _SMALL:
-                if _any_bad()(flat, num_rows):
+                if (_any_bad or _load_check())(flat, num_rows):
                     raise index_error(indices, num_rows)
                 return weight.take(indices, 0)
             rows: NDArray[_S] = buffers.empty((flat.size, width), weight.dtype)

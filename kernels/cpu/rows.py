@@ -15,7 +15,7 @@ NEAREST, FARTHEST = 4, 32
 @jit(fastmath=EXACT, inline=True)
 def ahead_of(row_bytes):
     """How many rows ahead to ask for one of so many bytes."""
-    return max(NEAREST, min(FARTHEST, AHEAD_BYTES // max(np.int64(row_bytes), 1)))
+    return max(NEAREST, min(FARTHEST, AHEAD_BYTES // (np.int64(row_bytes) + 1)))
 
 
 @jit(fastmath=EXACT, inline=True)
