@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from . import _options
@@ -19,6 +20,11 @@ def same_kind(name: str, saved: Any, own: NDArray[Any]) -> NDArray[Any]:
         msg = f"{name} must have shape {own.shape} and dtype {own.dtype}, got {array.shape} and {array.dtype}"
         raise ValueError(msg)
     return array
+
+
+def in_columns(array: Any) -> Any:
+    """An array of one number a row, (N,), as the (N, 1) that kernels take; anything else as it is."""
+    return array[:, np.newaxis] if isinstance(array, np.ndarray) and array.ndim == 1 else array
 
 
 @dataclasses.dataclass(eq=False)
@@ -83,7 +89,7 @@ class State:
             msg = f"state must have the entries {sorted({'step', *own})}, got {sorted(saved)}"
             raise ValueError(msg)
         for name, array in own.items():
-            as_table(array, f"state.{name}", write=True)
+            as_table(in_columns(array), f"state.{name}", write=True)
         arrays = {name: same_kind(f"state {name!r}", saved[name], array) for name, array in own.items()}
         return _options.integer("step", saved["step"], at_least=0), arrays
 
@@ -102,3 +108,90 @@ class AdamState(State):
 
     m: NDArray[Any] = dataclasses.field(kw_only=True)
     v: NDArray[Any] = dataclasses.field(kw_only=True)
+
+
+@dataclasses.dataclass(eq=False)
+class MomentumState(State):
+    """State of `Momentum`: the buffer, and which rows were touched.
+
+    Parameters
+    ----------
+    step : int
+        Steps taken, t.
+    buf : (N, D) ndarray
+        The buffer; float32 for half-width tables, else the table's dtype.
+    touched : (N,) ndarray
+        1 for rows that were touched, else 0.
+    """
+
+    buf: NDArray[Any] = dataclasses.field(kw_only=True)
+    touched: NDArray[Any] = dataclasses.field(kw_only=True)
+
+
+@dataclasses.dataclass(eq=False)
+class AdagradState(State):
+    """State of `Adagrad`: sums of squares.
+
+    Parameters
+    ----------
+    step : int
+        Steps taken, t.
+    S : (N, D) ndarray
+        Sums of squared gradients; float32 for half-width tables, else the table's dtype.
+    """
+
+    S: NDArray[Any] = dataclasses.field(kw_only=True)
+
+
+@dataclasses.dataclass(eq=False)
+class RowWiseAdagradState(State):
+    """State of `RowWiseAdagrad`: a sum for each row.
+
+    Parameters
+    ----------
+    step : int
+        Steps taken, t.
+    s : (N,) ndarray
+        Sums of mean squared gradients; float32 for half-width tables, else the table's dtype.
+    """
+
+    s: NDArray[Any] = dataclasses.field(kw_only=True)
+
+
+@dataclasses.dataclass(eq=False)
+class RMSpropState(State):
+    """State of `RMSprop`: running means, and the buffer.
+
+    Parameters
+    ----------
+    step : int
+        Steps taken, t.
+    v : (N, D) ndarray
+        Running mean of squared gradients; float32 for half-width tables, else the table's dtype.
+    mean : (N, D) or (0, D) ndarray
+        Running mean of gradients, if centered.
+    buf : (N, D) or (0, D) ndarray
+        The buffer, with momentum.
+    """
+
+    v: NDArray[Any] = dataclasses.field(kw_only=True)
+    mean: NDArray[Any] = dataclasses.field(kw_only=True)
+    buf: NDArray[Any] = dataclasses.field(kw_only=True)
+
+
+@dataclasses.dataclass(eq=False)
+class FtrlState(State):
+    """State of `Ftrl`: z and sums of squares.
+
+    Parameters
+    ----------
+    step : int
+        Steps taken, t.
+    z : (N, D) ndarray
+        What gradients and steps have added up to; float32 for half-width tables, else the table's dtype.
+    n : (N, D) ndarray
+        Sums of squared gradients.
+    """
+
+    z: NDArray[Any] = dataclasses.field(kw_only=True)
+    n: NDArray[Any] = dataclasses.field(kw_only=True)

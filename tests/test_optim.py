@@ -11,7 +11,7 @@ import pytest
 from strategies import BFLOAT16, FLOATS, THREADS, in_parallel, same_bits, unchanged
 
 import fastemb
-from fastemb.optim import SGD, Adam
+from fastemb.optim import SGD, Adagrad, Adam, Ftrl, Momentum, RMSprop, RowWiseAdagrad
 
 
 def dense_sgd(opt, weight, state, grad, touched, t):
@@ -30,11 +30,76 @@ def dense_adam(opt, weight, state, grad, touched, t):
     weight[touched] -= scale * m[touched] / (np.sqrt(v[touched]) + opt.eps)
 
 
+def dense_momentum(opt, weight, state, grad, touched, t):
+    buf = state.setdefault("buf", {})
+    weight[touched] *= 1 - opt.lr * opt.weight_decay
+    for r in touched:
+        buf[r] = opt.momentum * buf[r] + (1 - opt.dampening) * grad[r] if r in buf else grad[r].copy()
+        weight[r] -= opt.lr * (grad[r] + opt.momentum * buf[r] if opt.nesterov else buf[r])
+
+
+def dense_adagrad(opt, weight, state, grad, touched, t):
+    """`torch.optim.Adagrad`'s formula."""
+    total = state.setdefault("S", np.full_like(weight, opt.initial_accumulator))
+    weight[touched] *= 1 - opt.lr * opt.weight_decay
+    total[touched] += grad[touched] ** 2
+    weight[touched] -= opt.lr / (1 + (t - 1) * opt.lr_decay) * grad[touched] / (np.sqrt(total[touched]) + opt.eps)
+
+
+def dense_rowwise_adagrad(opt, weight, state, grad, touched, t):
+    """FBGEMM's formula."""
+    total = state.setdefault("s", np.full(len(weight), opt.initial_accumulator))
+    weight[touched] *= 1 - opt.lr * opt.weight_decay
+    total[touched] += (grad[touched] ** 2).mean(axis=1)
+    weight[touched] -= opt.lr * grad[touched] / (np.sqrt(total[touched]) + opt.eps)[:, np.newaxis]
+
+
+def dense_rmsprop(opt, weight, state, grad, touched, t):
+    """`torch.optim.RMSprop`'s formula."""
+    v, mean, buf = (state.setdefault(name, np.zeros_like(weight)) for name in ("v", "mean", "buf"))
+    g = grad[touched]
+    weight[touched] *= 1 - opt.lr * opt.weight_decay
+    v[touched] = opt.alpha * v[touched] + (1 - opt.alpha) * g**2
+    mean[touched] = opt.alpha * mean[touched] + (1 - opt.alpha) * g
+    below = v[touched] - mean[touched] ** 2 if opt.centered else v[touched]
+    buf[touched] = opt.momentum * buf[touched] + g / (np.sqrt(np.maximum(below, 0)) + opt.eps)
+    weight[touched] -= opt.lr * buf[touched]
+
+
+def dense_ftrl(opt, weight, state, grad, touched, t):
+    """Keras 3's formula, ``learning_rate_power=-0.5``."""
+    z, n = state.setdefault("z", np.zeros_like(weight)), state.setdefault("n", weight * 0 + opt.initial_accumulator)
+    g, w = grad[touched], weight[touched]
+    new = n[touched] + g**2
+    z[touched] += g + 2 * opt.l2_shrinkage * w - (np.sqrt(new) - np.sqrt(n[touched])) / opt.lr * w
+    n[touched] = new
+    clipped = np.clip(z[touched], -opt.l1, opt.l1)
+    weight[touched] = (clipped - z[touched]) / (np.sqrt(new) / opt.lr + 2 * (opt.l2 + opt.beta / (2 * opt.lr)))
+
+
 RULES = {
     "SGD": (SGD(lr=0.05), dense_sgd),
     "SGD decay": (SGD(lr=0.05, weight_decay=0.1), dense_sgd),
+    "Momentum": (Momentum(lr=0.02), dense_momentum),
+    "Momentum dampening": (Momentum(lr=0.02, momentum=0.8, dampening=0.3, weight_decay=0.1), dense_momentum),
+    "Momentum nesterov": (Momentum(lr=0.02, nesterov=True), dense_momentum),
+    "Adagrad": (Adagrad(lr=0.1), dense_adagrad),
+    "Adagrad decay": (
+        Adagrad(lr=0.1, lr_decay=0.05, eps=1e-3, initial_accumulator=0.2, weight_decay=0.1),
+        dense_adagrad,
+    ),
+    "RowWiseAdagrad": (RowWiseAdagrad(lr=0.1), dense_rowwise_adagrad),
+    "RowWiseAdagrad decay": (
+        RowWiseAdagrad(lr=0.1, eps=1e-3, initial_accumulator=0.2, weight_decay=0.1),
+        dense_rowwise_adagrad,
+    ),
+    "RMSprop": (RMSprop(lr=0.01), dense_rmsprop),
+    "RMSprop centered": (RMSprop(lr=0.01, alpha=0.9, eps=1e-2, centered=True, weight_decay=0.1), dense_rmsprop),
+    "RMSprop momentum": (RMSprop(lr=0.01, alpha=0.9, momentum=0.7), dense_rmsprop),
     "Adam": (Adam(lr=0.02), dense_adam),
     "Adam decay": (Adam(lr=0.02, betas=(0.8, 0.9), eps=1e-3, weight_decay=0.1), dense_adam),
+    "Ftrl": (Ftrl(lr=0.1), dense_ftrl),
+    "Ftrl regularised": (Ftrl(lr=0.1, l1=0.3, l2=0.1, l2_shrinkage=0.05, beta=0.2), dense_ftrl),
 }
 rules = pytest.mark.parametrize("name", RULES)
 
@@ -81,6 +146,38 @@ def test_step_is_gradient_and_update(rng, name, dtype, scale, padding):
     assert state.step == other_state.step == 3
     for a, b in zip(state.arrays().values(), other_state.arrays().values(), strict=True):
         assert same_bits(a, b)
+
+
+@rules
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16], ids=str)
+@pytest.mark.parametrize("mode", ["sum", "mean", "sqrtn", "max"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_step_of_bags_is_gradient_and_update(rng, name, dtype, mode, weighted):
+    if mode == "max" and weighted:
+        return
+    opt, _ = RULES[name]
+    weight = rng.standard_normal((30, 5)).astype(dtype)
+    other, state, other_state = weight.copy(), opt.init(weight), opt.init(weight)
+    acc = np.float64 if dtype == np.float64 else np.float32
+    for t in range(3):
+        indices, offsets = rng.integers(0, 25, 60), np.array([0, 0, 7, 30, 31])
+        grad, options = rng.standard_normal((5, 5)).astype(acc), {"mode": mode, "padding_idx": 3}
+        options["scale_grad_by_freq"] = t == 1 and mode != "max"
+        if weighted:
+            options["per_sample_weights"] = rng.uniform(0.5, 2, 60).astype(acc)
+        with unchanged(indices, offsets, grad):
+            opt.step_bag(weight, state, indices, offsets, grad, **options)
+        opt.update(other, other_state, fastemb.embedding_bag_grad(other, indices, offsets, grad, **options))
+    assert same_bits(weight.astype(np.float64), other.astype(np.float64))
+    assert state.step == other_state.step == 3
+    for a, b in zip(state.arrays().values(), other_state.arrays().values(), strict=True):
+        assert same_bits(a, b)
+
+
+def test_bags_are_summed_unless_told():
+    weight, rule = np.zeros((3, 1)), SGD(lr=1.0)
+    rule.step_bag(weight, rule.init(weight), [[0, 1], [1, 1]], None, np.array([[1.0], [10.0]]))
+    assert weight.tolist() == [[-1], [-21], [0]]
 
 
 @rules
@@ -160,12 +257,15 @@ def test_resuming_gives_the_same_bits(rng, name):
 @rules
 def test_converges_on_a_quadratic(rng, name):
     opt, _ = RULES[name]
-    opt = dataclasses.replace(opt, lr=0.05, weight_decay=0.0)
+    neutral = {"weight_decay", "lr_decay", "l1", "l2", "l2_shrinkage"} & {f.name for f in dataclasses.fields(opt)}
+    rate = 1.0 if isinstance(opt, (Adagrad, RowWiseAdagrad, Ftrl)) else 0.05  # of steps that shrink on their own
+    opt = dataclasses.replace(opt, lr=rate, **dict.fromkeys(neutral, 0.0))
     weight, goal = np.zeros((6, 3)), rng.standard_normal((6, 3))
     state = opt.init(weight)
     for t in range(800):
         indices = rng.integers(0, 6, 4)
-        opt.step(weight, state, indices, weight[indices] - goal[indices], lr=opt.lr * (1 - t / 800))
+        falling = 1.0 if isinstance(opt, Ftrl) else 1 - t / 800  # Ftrl's weights are in proportion to lr
+        opt.step(weight, state, indices, weight[indices] - goal[indices], lr=opt.lr * falling)
     np.testing.assert_allclose(weight, goal, atol=1e-3)
 
 
@@ -189,7 +289,14 @@ def test_nothing_changes_after_an_error(rng, name):
                 "grad must have shape (2, 3), got (2, 2)",
                 lambda: opt.step(weight, state, [0, 1], grad[:, :2]),
             ),
-            (ValueError, "lr must be >= 0, got -1", lambda: opt.step(weight, state, [0, 1], grad, lr=-1)),
+            (
+                ValueError,
+                f"lr must be {'>' if isinstance(opt, Ftrl) else '>='} 0, got -1",
+                lambda: opt.step(weight, state, [0, 1], grad, lr=-1),
+            ),
+            (ValueError, "offsets must not decrease", lambda: opt.step_bag(weight, state, [0, 1], [0, 2, 1], grad)),
+            (IndexError, "in [0, 5)", lambda: opt.step_bag(weight, state, [0, 5], [0, 1], grad)),
+            (IndexError, "in [0, 5)", lambda: opt.step_bag(weight, state, [0, 5], [0, 1], grad, mode="max")),
             (ValueError, "lr must be finite, got inf", lambda: opt.step(weight, state, [0, 1], grad, lr=np.inf)),
             (TypeError, "grad must be real", lambda: opt.step(weight, state, [0, 1], grad.astype(complex))),
             (TypeError, "row_grad must be a RowGrad, got ndarray", lambda: opt.update(weight, state, weight)),

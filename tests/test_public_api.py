@@ -16,6 +16,7 @@ import fastemb.functional
 import fastemb.nn
 import fastemb.optim
 
+PACKAGE = Path(fastemb.__file__).parent
 MODULES = [fastemb, fastemb.buffers, fastemb.functional, fastemb.nn, fastemb.optim]
 
 
@@ -80,7 +81,18 @@ def test_every_public_name_is_shown(name, value):
     assert shown or (inspect.isabstract(value) or name.endswith("State") or name == "State"), f"{name} has no example"
 
 
-@pytest.mark.parametrize("module", ["buffers", "functional", "rowgrad", "optim", "nn.embedding"])
+EXAMPLES = [
+    path.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", ".")
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if ">>>" in path.read_text() and "kernels" not in path.parts
+]
+
+
+def test_modules_with_examples_are_found():
+    assert {"bags", "buffers", "lookup", "functional", "nn.embedding_bag", "optim.ftrl"} <= set(EXAMPLES)
+
+
+@pytest.mark.parametrize("module", EXAMPLES)
 def test_docstring_examples(module):
     import doctest
 

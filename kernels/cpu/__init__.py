@@ -14,9 +14,26 @@ from .gather import gather, gather_range
 from .group import group, group_range
 from .renorm import renorm, renorm_range
 from .scatter import scatter_add, scatter_add_range, segment_sum, segment_sum_range
-from .update import adam, adam_range, sgd, sgd_range
+from .update import (
+    adagrad,
+    adagrad_range,
+    adam,
+    adam_range,
+    ftrl,
+    ftrl_range,
+    momentum,
+    momentum_range,
+    rmsprop,
+    rmsprop_range,
+    rowwise_adagrad,
+    rowwise_adagrad_range,
+    sgd,
+    sgd_range,
+)
 
 __all__ = [
+    "adagrad",
+    "adagrad_range",
     "adam",
     "adam_range",
     "bag_divisors",
@@ -32,12 +49,20 @@ __all__ = [
     "bag_winners",
     "bag_winners_range",
     "first_bad",
+    "ftrl",
+    "ftrl_range",
     "gather",
     "gather_range",
     "group",
     "group_range",
+    "momentum",
+    "momentum_range",
     "renorm",
     "renorm_range",
+    "rmsprop",
+    "rmsprop_range",
+    "rowwise_adagrad",
+    "rowwise_adagrad_range",
     "scatter_add",
     "scatter_add_range",
     "segment_sum",

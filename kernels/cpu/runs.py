@@ -35,7 +35,7 @@ Parameters
 ----------
 weight : (N, D) float32 or float64
     Changed in place at `rows` alone.
-state : tuple of (N, D), dtype of weight
+state : tuple of (N, D) or (N, 1), dtype of weight
     Likewise; how many, and what, is said above.
 grad : (L, D) float32 or float64
     Read at `positions` alone; not wider than `weight`, must not overlap what is written.

@@ -43,11 +43,12 @@ def row_pass(rule: Any) -> tuple[Any, Any]:
             dtype = accumulator(weight.dtype)
             touched = rows[start:stop]
             total = sum_runs(grad, starts, positions, coefficients, scale_grad_by_freq, start, stop, dtype)
-            blocks = tuple(array[touched] for array in state)
+            blocks = tuple(array[touched] if len(array) else array for array in state)
             hyper = tuple(dtype.type(h) for h in hyper)
             weight[touched], blocks = rule(weight[touched].astype(dtype), blocks, total, hyper)
             for array, block in zip(state, blocks, strict=True):
-                array[touched] = block
+                if len(array):  # an option of the rule may leave one without rows
+                    array[touched] = block
         return bad
 
     def driver(weight, state, grad, rows, starts, positions, coefficients, hyper, scale_grad_by_freq):

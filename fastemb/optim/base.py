@@ -1,15 +1,9 @@
-"""Optimizers that update the touched rows of a table alone: a rule, its state, and a fused step.
-
-Every rule works on gradients G summed over duplicate indices first, leaves other rows and their state as they are (the
-"lazy" rule of sparse optimizers), and counts steps globally: t is 1 at the first call. Arithmetic is in the table's
-dtype, float32 for half-width tables. The bits do not depend on the number of threads.
-"""
+"""What all rules share: they change the touched rows of a table alone."""
 
 from __future__ import annotations
 
 import abc
 import dataclasses
-import math
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, ClassVar, SupportsFloat, SupportsIndex
@@ -17,14 +11,14 @@ from typing import Any, ClassVar, SupportsFloat, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _options
-from ._arrays import TensorLike, as_gradient, as_indices, as_table, backend, require_disjoint
-from ._groups import Groups, gradient_blocks
-from ._state import AdamState, State
-from .kernels import accumulator
-from .rowgrad import RowGrad
-
-__all__ = ["SGD", "Adam", "AdamState", "Optimizer", "State"]
+from .. import _options
+from .._arrays import TensorLike, as_gradient, as_indices, as_table, backend, require_disjoint
+from .._bag_grad import bag_gradient, bag_groups
+from .._bags import Bags, check_mode
+from .._groups import Groups, gradient_blocks
+from .._state import State, in_columns
+from ..kernels import accumulator
+from ..rowgrad import RowGrad
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,13 +36,16 @@ class Optimizer(abc.ABC):
     _kernel: ClassVar[str]
     _state: ClassVar[type[State]] = State
 
+    def _layout(self, num_rows: int, width: int) -> dict[str, tuple[tuple[int, ...], float]]:
+        """Shape of each array of the state, and the number that it begins with."""
+        return {}
+
     def __post_init__(self) -> None:
         """Make the hyper-parameters that are single numbers floats: finite and at least 0."""
         for field in dataclasses.fields(self):
             if field.type in ("float", float):
                 object.__setattr__(self, field.name, _options.real(field.name, getattr(self, field.name)))
 
-    @abc.abstractmethod
     def init(self, weight: NDArray[Any]) -> State:
         """Make the state for a table.
 
@@ -60,8 +57,18 @@ class Optimizer(abc.ABC):
         Returns
         -------
         State
-            With ``step`` 0.
+            With ``step`` 0, and the arrays that the rule names.
         """
+        table = as_table(weight)
+        dtype = accumulator(table.dtype)
+        arrays: dict[str, Any] = {}
+        for name, (shape, fill) in self._layout(*table.shape).items():
+            arrays[name] = np.full(shape, fill, dtype) if fill else np.zeros(shape, dtype)
+        return self._state(**arrays)
+
+    def _rate(self, lr: SupportsFloat) -> float:
+        """A learning rate, checked."""
+        return _options.real("lr", lr)
 
     @abc.abstractmethod
     def _hyper(self, lr: float, t: int) -> tuple[float, ...]:
@@ -152,6 +159,75 @@ class Optimizer(abc.ABC):
         apply = self._prepare(table, state, values, lr, indices=ids)
         apply(Groups.of(ids, table.shape[0], padding), scale_grad_by_freq=bool(scale_grad_by_freq))
 
+    def step_bag(
+        self,
+        weight: NDArray[Any],
+        state: State,
+        indices: TensorLike,
+        offsets: TensorLike | None,
+        grad: TensorLike,
+        *,
+        mode: str = "sum",
+        per_sample_weights: TensorLike | None = None,
+        lr: SupportsFloat | None = None,
+        padding_idx: SupportsIndex | None = None,
+        include_last_offset: bool = False,
+        scale_grad_by_freq: bool = False,
+    ) -> None:
+        """Apply the gradient of pooled rows to the table, in place: `embedding_bag_grad` and `update` in one pass.
+
+        Parameters
+        ----------
+        weight : (N, D) ndarray of float16, bfloat16, float32 or float64
+            The table; changed at the distinct `indices` alone.
+        state : State
+            Made by `init` for this table; its step count goes up by one.
+        indices : array_like of int, (L,) or (B, H)
+            As in the lookup, see `fastemb.embedding_bag`.
+        offsets : array_like of int, or None
+            As in the lookup.
+        grad : (B, D) array_like
+            Gradient of the lookup's result.
+        mode : {"sum", "mean", "sqrtn", "max"}
+            As in the lookup, whose own default is "mean".
+        per_sample_weights : array_like, optional
+            As in the lookup.
+        lr : float, optional
+            Learning rate of this step, in place of the rule's own.
+        padding_idx : int, optional
+            As in the lookup.
+        include_last_offset : bool
+            As in the lookup.
+        scale_grad_by_freq : bool
+            Divide by the number of times that the index occurs in this call, over all bags. Not with "max".
+
+        Raises
+        ------
+        IndexError
+            An index outside ``[0, N)``.
+        TypeError
+            Indices or offsets that are not integers, a state of another rule, numbers that do not cast safely.
+        ValueError
+            Offsets or shapes that do not fit, arrays that overlap or cannot be written. After any error nothing has
+            changed.
+
+        Notes
+        -----
+        No gradient array exists but in "max", which makes that of the rows that win: allocates O(L) integers, with
+        weights or divisors as many numbers, and O(D) numbers a thread. The bits are those of `update` with the result
+        of `embedding_bag_grad`.
+        """
+        check_mode(mode, scale_grad_by_freq)
+        table = as_table(weight, write=True)
+        bags = Bags.of(table, indices, offsets, mode, per_sample_weights, padding_idx, include_last_offset)
+        values = as_gradient(grad, (bags.size, table.shape[1]), table.dtype)
+        apply = self._prepare(table, state, values, lr, **bags.arrays())
+        if mode == "max":
+            self.update(table, state, bag_gradient(table, bags, values, scale_grad_by_freq=False), lr=lr)
+        else:
+            groups, scale = bag_groups(table.shape[0], bags, scale_grad_by_freq=bool(scale_grad_by_freq))
+            apply(groups, scale_grad_by_freq=scale)
+
     def _prepare(
         self,
         table: NDArray[Any],
@@ -161,7 +237,7 @@ class Optimizer(abc.ABC):
         **read: NDArray[Any],
     ) -> Callable[..., None]:
         """Check everything but the indices, and return what takes the step."""
-        rate = self.lr if lr is None else _options.real("lr", lr)
+        rate = self.lr if lr is None else self._rate(lr)
         arrays = self._state_arrays(table, state)
         step = _options.integer("state.step", state.step, at_least=0) + 1
         hyper = self._hyper(rate, step)
@@ -177,164 +253,16 @@ class Optimizer(abc.ABC):
         return apply
 
     def _state_arrays(self, table: NDArray[Any], state: State) -> dict[str, NDArray[Any]]:
+        """The arrays as kernels take them, two-dimensional: (N, D), or (N, 1) for one number a row."""
         if type(state) is not self._state:
             msg = f"state must be a {self._state.__name__} made by init(weight), got {type(state).__name__}"
             raise TypeError(msg)
-        arrays = {}
+        arrays, dtype = {}, accumulator(table.dtype)
+        layout = self._layout(*table.shape)
         for name, array in state.arrays().items():
-            name = f"state.{name}"
-            arrays[name] = as_table(array, name, write=True)
-            if array.shape != table.shape or array.dtype != accumulator(table.dtype):
-                msg = (
-                    f"{name} must have shape {table.shape} and dtype {accumulator(table.dtype)}, "
-                    f"got {array.shape} and {array.dtype}"
-                )
+            shape, name = layout[name][0], f"state.{name}"
+            arrays[name] = as_table(in_columns(array), name, write=True)
+            if array.shape != shape or array.dtype != dtype:
+                msg = f"{name} must have shape {shape} and dtype {dtype}, got {array.shape} and {array.dtype}"
                 raise ValueError(msg)
         return arrays
-
-
-@dataclasses.dataclass(frozen=True)
-class SGD(Optimizer):
-    """Gradient descent on the touched rows.
-
-    ``W[r] *= 1 - lr*weight_decay``, then ``W[r] -= lr * G[r]``.
-
-    Parameters
-    ----------
-    lr : float
-        Learning rate, at least 0.
-    weight_decay : float
-        Decoupled decay of the touched rows, at least 0.
-
-    Raises
-    ------
-    ValueError
-        A hyper-parameter out of range.
-
-    Notes
-    -----
-    No state but the step count. torch's ``SGD`` adds ``weight_decay * W`` to the gradient instead, which is the same
-    rule for dense gradients, and refuses it for sparse ones. Moves ``(L + 2 * U) * D * itemsize`` bytes.
-
-    Examples
-    --------
-    >>> import numpy as np, fastemb
-    >>> table = np.ones((3, 2), np.float32)
-    >>> opt = fastemb.optim.SGD(lr=0.5)
-    >>> opt.step(table, opt.init(table), [2, 2], np.ones((2, 2), np.float32))
-    >>> table
-    array([[1., 1.],
-           [1., 1.],
-           [0., 0.]], dtype=float32)
-    """
-
-    lr: float = 1e-2
-    weight_decay: float = 0.0
-
-    _kernel: ClassVar[str] = "sgd"
-
-    def init(self, weight: NDArray[Any]) -> State:
-        """Make the state for a table: a step count.
-
-        Parameters
-        ----------
-        weight : (N, D) ndarray
-            The table that will be updated.
-
-        Returns
-        -------
-        State
-            With ``step`` 0.
-        """
-        as_table(weight)
-        return State()
-
-    def _hyper(self, lr: float, t: int) -> tuple[float, ...]:
-        return lr, 1.0 - lr * self.weight_decay
-
-
-@dataclasses.dataclass(frozen=True)
-class Adam(Optimizer):
-    """Adam on the touched rows, with global bias correction.
-
-    ``W[r] *= 1 - lr*weight_decay``, then ``m[r] += (1-b1) * (G[r] - m[r])``, ``v[r] += (1-b2) * (G[r]**2 - v[r])``,
-    ``W[r] -= lr * sqrt(1-b2**t) / (1-b1**t) * m[r] / (sqrt(v[r]) + eps)`` with ``b1, b2 = betas``.
-
-    Parameters
-    ----------
-    lr : float
-        Learning rate, at least 0.
-    betas : (float, float)
-        Decay of the running means, each in ``[0, 1)``.
-    eps : float
-        Added to the root of the uncorrected v, at least 0.
-    weight_decay : float
-        Decoupled decay of the touched rows, at least 0.
-
-    Raises
-    ------
-    ValueError
-        A hyper-parameter out of range.
-
-    Notes
-    -----
-    State: `AdamState`, m and v of the table's shape, zeros. Lazy: a row that is not touched keeps W, m and v, where
-    dense Adam would move it on by its momentum. Equal to ``torch.optim.SparseAdam``, which has no weight decay;
-    ``torch.optim.Adam`` adds eps after the bias correction of v instead; Keras 3 adds it where we do. The decay is that
-    of ``torch.optim.AdamW``. Moves ``(L + 6 * U) * D * itemsize`` bytes.
-
-    References
-    ----------
-    D. P. Kingma, J. Ba, "Adam: A Method for Stochastic Optimization", 2014, https://arxiv.org/abs/1412.6980
-
-    Examples
-    --------
-    >>> import numpy as np, fastemb
-    >>> table = np.zeros((3, 2), np.float32)
-    >>> opt = fastemb.optim.Adam(lr=0.1)
-    >>> state = opt.init(table)
-    >>> opt.step(table, state, [1], np.ones((1, 2), np.float32))
-    >>> table.round(3), state.step
-    (array([[ 0. ,  0. ],
-           [-0.1, -0.1],
-           [ 0. ,  0. ]], dtype=float32), 1)
-    """
-
-    lr: float = 1e-3
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-
-    _kernel: ClassVar[str] = "adam"
-    _state: ClassVar[type[State]] = AdamState
-
-    def __post_init__(self) -> None:
-        """Check the betas too."""
-        super().__post_init__()
-        if not isinstance(self.betas, (tuple, list)) or len(self.betas) != 2:
-            msg = f"betas must be two numbers, got {self.betas!r}"
-            raise ValueError(msg)
-        betas = tuple(_options.real(f"betas[{i}]", beta, below=1.0) for i, beta in enumerate(self.betas))
-        object.__setattr__(self, "betas", betas)
-
-    def init(self, weight: NDArray[Any]) -> AdamState:
-        """Make the state for a table: zeros m and v.
-
-        Parameters
-        ----------
-        weight : (N, D) ndarray
-            The table that will be updated.
-
-        Returns
-        -------
-        AdamState
-            With ``step`` 0.
-        """
-        table = as_table(weight)
-        dtype = accumulator(table.dtype)
-        return AdamState(m=np.zeros(table.shape, dtype), v=np.zeros(table.shape, dtype))
-
-    def _hyper(self, lr: float, t: int) -> tuple[float, ...]:
-        beta1, beta2 = self.betas
-        rate = lr * math.sqrt(1.0 - beta2**t) / (1.0 - beta1**t)
-        return rate, 1.0 - lr * self.weight_decay, 1.0 - beta1, 1.0 - beta2, self.eps
