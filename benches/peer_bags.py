@@ -21,19 +21,21 @@ PADDED = 10
 """Every so many-th index is the padding row, where there is one."""
 
 
-def _fill(table):
+def fill(table):
+    """A table of whole numbers whose rows all differ within a thousand."""
     # Whole numbers, so that every order of addition gives the same sum.
     table[:] = np.random.default_rng(1).integers(-8, 9, table.shape[1])
     table[:, 0] = np.arange(len(table)) % 1000
     return table
 
 
-def _problem(num_rows, bags, length, stream):
+def problem(num_rows, bags, length, stream):
+    """(ids, offsets) of bags of one length."""
     ids = data.STREAMS[stream](num_rows, bags * length)
     return ids, np.arange(0, ids.size, length)
 
 
-def _moved(table, ids, bags):
+def moved_by_bags(table, ids, bags):
     """Bytes that have to move: every distinct row is read once, every pooled row written."""
     return (np.unique(ids).size + bags) * table.shape[1] * table.itemsize
 
@@ -45,7 +47,7 @@ def _torch_bag(table, ids, offsets, **options):
     return functools.partial(torch.nn.functional.embedding_bag, indices, weight, begins, **options)
 
 
-def _table_batched(table):
+def table_batched(table, **options):
     """FBGEMM's module for one table on a CPU, on the memory of `table`."""
     import torch
     from fbgemm_gpu.split_embedding_configs import SparseType
@@ -57,7 +59,7 @@ def _table_batched(table):
 
     specification = (*table.shape, EmbeddingLocation.HOST, ComputeDevice.CPU)
     module = SplitTableBatchedEmbeddingBagsCodegen(
-        [specification], pooling_mode=PoolingMode.SUM, weights_precision=SparseType.FP32
+        [specification], pooling_mode=PoolingMode.SUM, weights_precision=SparseType.FP32, **options
     )
     module.weights_host.data = torch.from_numpy(table.reshape(-1))
     return module
@@ -66,7 +68,7 @@ def _table_batched(table):
 def _fbgemm_bag(table, ids, offsets):
     import torch
 
-    module = _table_batched(table)
+    module = table_batched(table)
     indices, bounds = torch.from_numpy(ids), torch.from_numpy(np.append(offsets, ids.size))
 
     def call():
@@ -79,10 +81,10 @@ def _fbgemm_bag(table, ids, offsets):
 def bag(quick):
     """Sums of bags, output allocated."""
     for name, num_rows, width, bags, length, stream in BAGS[:1] if quick else BAGS:
-        table = _fill(np.empty((num_rows, width), np.float32))
-        ids, offsets = _problem(num_rows, bags, length, stream)
+        table = fill(np.empty((num_rows, width), np.float32))
+        ids, offsets = problem(num_rows, bags, length, stream)
         ours = functools.partial(fastemb.embedding_bag, table, ids, offsets, mode="sum")
-        nbytes = _moved(table, ids, bags)
+        nbytes = moved_by_bags(table, ids, bags)
         out, none = fastemb.buffers.empty((bags, width), table.dtype), np.empty(0, table.dtype)
         bounds = np.append(offsets, ids.size)
         kernel = functools.partial(cpu.bag_sum, out, table, ids, bounds, none, none, -1)
@@ -100,14 +102,14 @@ def bag_slow(quick):
     if not has("torch"):
         return
     for name, num_rows, width, bags, length, stream in BAGS[:1] if quick else BAGS:
-        ids, offsets = _problem(num_rows, bags, length, stream)
+        ids, offsets = problem(num_rows, bags, length, stream)
         padded = np.where(np.arange(ids.size) % PADDED == 0, 0, ids)
         for what, dtype, indices, options in (
             ("padding", np.float32, padded, {"mode": "sum", "padding_idx": 0}),
             ("float64 mean", np.float64, ids, {"mode": "mean"}),
             ("max", np.float32, ids, {"mode": "max"}),
         ):
-            table = _fill(np.empty((num_rows, width), dtype))
+            table = fill(np.empty((num_rows, width), dtype))
             ours = functools.partial(fastemb.embedding_bag, table, indices, offsets, **options)
             theirs = _torch_bag(table, indices, offsets, **options)
 
@@ -115,5 +117,5 @@ def bag_slow(quick):
                 # torch multiplies sums with the reciprocal of the count where we divide
                 np.testing.assert_allclose(ours(), np.asarray(theirs()), rtol=1e-15)
 
-            nbytes = _moved(table, indices, bags)
+            nbytes = moved_by_bags(table, indices, bags)
             yield Comparison(f"{name}, {what}", "torch embedding_bag", ours, theirs, 3.0, check, nbytes)

@@ -16,7 +16,7 @@ from fastemb.kernels import cpu
 from fastemb.kernels.cpu import simd
 from fastemb.kernels.cpu.jit import EXACT, jit
 
-from . import data, workloads
+from . import data, peer_update, workloads
 from .comparison import Comparison, filled, has, moved, same, table_of
 from .peer_bags import bag, bag_slow
 
@@ -216,9 +216,10 @@ CASES: dict[str, Callable[[bool], Iterator[Comparison]]] = {
     "scatter": scatter,
     "bag": bag,
     "bag-slow": bag_slow,
+    "update": peer_update.update,
     "roof": roof,
     "start": start,
 }
 
-MEANS: dict[tuple[str, str], float] = {("bag", "torch embedding_bag"): 1.2}
+MEANS: dict[tuple[str, str], float] = {("bag", "torch embedding_bag"): 1.2, **peer_update.MEANS}
 """(id, peer): the least geometric mean of the ratios over the cases."""

@@ -50,7 +50,8 @@ def _calls(dtype: np.dtype[Any], index_dtype: np.dtype[Any]) -> Iterator[tuple[s
     for ids, dy in ((indices, grad), (_read_only(indices), _read_only(grad))):
         yield "scatter_add", partial(functional.scatter_add, weight, ids, dy)
         yield "embedding_grad", partial(functional.embedding_grad, ids, dy, len(weight))
-        for rule in (optim.SGD(), optim.Adam()):
+        for kind in optim.Optimizer.__subclasses__():
+            rule = kind(lr=1.0)
             yield type(rule).__name__, partial(rule.step, weight, rule.init(weight), ids, dy)
         yield from _bag_calls(weight, ids, dy)
     yield "renorm_", partial(functional.renorm_, weight, indices, 1.0)

@@ -1,6 +1,7 @@
 """What operations allocate, as NumPy reports it to tracemalloc; kernels allocate rows alone."""
 
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -78,6 +79,33 @@ def test_lookup_does_not_copy_the_table(layout, ids):
     table = np.zeros((ROWS, 8), np.float32, order="F" if layout == "F" else "C")
     table = table[:, ::2] if layout == "strided" else table
     assert peak(lambda: fastemb.gather(table, ids)) < LENGTH * 8 * 4 + 10_000
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+@pytest.mark.parametrize("rule", [fastemb.optim.RowWiseAdagrad(), fastemb.optim.Adam()], ids=lambda r: type(r).__name__)
+def test_step_of_bags_allocates_integers_alone(rng, rule, mode):
+    table = np.zeros((100_000, 64), np.float32)
+    state, length = rule.init(table), 150_000
+    ids, offsets = rng.integers(0, len(table), length), np.arange(0, length, 3)
+    grad = np.zeros((offsets.size, 64), np.float32)
+    limit = 11 * 8 * length + 20_000
+    assert peak(lambda: rule.step_bag(table, state, ids, offsets, grad, mode=mode)) < limit < length * 64 * 4 / 2
+
+
+def test_large_tables_and_states_lie_on_huge_pages():
+    path = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not path.exists() or "[never]" in path.read_text():
+        pytest.skip("the system offers no huge pages")
+
+    def huge():
+        (line,) = (x for x in Path("/proc/self/smaps_rollup").read_text().splitlines() if x.startswith("AnonHugePages"))
+        return int(line.split()[1]) * 1024
+
+    before = huge()
+    layer = fastemb.Embedding(200_000, 128, optimizer=fastemb.optim.Adam())
+    layer.state.m[:] = 1  # pages come with the first write
+    layer.state.v[:] = 1
+    assert huge() - before > 2.5 * layer.weight.nbytes
 
 
 @pytest.mark.parametrize("rule", [fastemb.optim.SGD(), fastemb.optim.Adam()], ids=lambda r: type(r).__name__)

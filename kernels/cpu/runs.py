@@ -9,6 +9,7 @@ from typing import Any
 
 import numba
 import numpy as np
+from numba import literal_unroll
 
 from .. import SUM_BLOCK, name_after_rule
 from . import simd, threads
@@ -19,11 +20,11 @@ from .rows import prefetch
 
 _NONE = np.empty(0, np.int64)
 
-AHEAD = 4
-"""Rows of the table between the one that is changed and the one that is asked for."""
-
 NOTHING_SKIPPED = -1
 """Instead of a position that a sum leaves out."""
+
+AHEAD = 4
+"""Rows of the table between the one that is changed and the one that is asked for."""
 
 DOC = """{rule}
 
@@ -101,13 +102,28 @@ def _pieces_of(starts, long):
     return lo, hi, np.repeat(lengths, counts), first
 
 
-def row_pass(rule: Any) -> tuple[Any, Any]:
+@jit(fastmath=EXACT, inline=True)
+def _ask_for_state(state, row):
+    """Ask for a row of each array of the state."""
+    for array in literal_unroll(state):
+        start = simd.address(array) + np.uintp(row) * np.uintp(array.strides[0])
+        prefetch(start, np.uintp(array.shape[1] * array.itemsize))
+
+
+@jit(fastmath=EXACT, inline=True)
+def no_state(state, row):
+    """Instead of `_ask_for_state`, for rules that have none."""
+
+
+def row_pass(rule: Any, ask_for_state: Any = _ask_for_state) -> tuple[Any, Any]:
     """Make the kernel that sums each run's gradient and hands it to `rule`.
 
     Parameters
     ----------
     rule : jitted function
         ``rule(weight, state, row, total, hyper)``.
+    ask_for_state : jitted function
+        `no_state` for a rule whose state is empty.
 
     Returns
     -------
@@ -130,10 +146,13 @@ def row_pass(rule: Any) -> tuple[Any, Any]:
         row_bytes = np.uintp(total.size * total.itemsize)
         weights = address_or_0(coefficients)
         table, row_stride = simd.address(weight), np.uintp(weight.strides[0])
-        for u in range(start, stop):
-            if u + AHEAD < stop:
-                prefetch(table + np.uintp(rows[u + AHEAD]) * row_stride, row_bytes)
-            lo, hi = starts[u], starts[u + 1]
+        last_ahead = np.uintp(max(stop - AHEAD, 0))
+        for u in range(np.uintp(start), np.uintp(stop)):  # unsigned, rows too: Numba wraps signed positions around
+            if u < last_ahead:
+                coming = np.uintp(rows[u + np.uintp(AHEAD)])
+                prefetch(table + coming * row_stride, row_bytes)
+                ask_for_state(state, coming)
+            lo, hi = starts[u], starts[u + np.uintp(1)]
             if hi - lo > longest:
                 continue
             if scale_grad_by_freq:
@@ -144,7 +163,7 @@ def row_pass(rule: Any) -> tuple[Any, Any]:
                 )
             else:
                 sum_rows_any(total, grad, positions, lo, hi, NOTHING_SKIPPED, coefficients, divisor, one, zero)
-            rule(weight, state, rows[u], total, hyper)
+            rule(weight, state, np.uintp(rows[u]), total, hyper)
 
     @jit(fastmath=EXACT)
     def range_form(weight, state, grad, rows, starts, positions, coefficients, hyper, scale_grad_by_freq, start, stop):
@@ -185,7 +204,7 @@ def row_pass(rule: Any) -> tuple[Any, Any]:
             for p in range(first[u], first[u + 1]):
                 for j in range(total.size):
                     total[j] += partial[p, j]
-            rule(weight, state, rows[u], total, hyper)
+            rule(weight, state, np.uintp(rows[u]), total, hyper)
 
     def driver(weight, state, grad, rows, starts, positions, coefficients, hyper, scale_grad_by_freq):
         count = rows.size

@@ -7,10 +7,10 @@ import numpy as np
 
 from . import simd
 from .jit import EXACT, jit
-from .runs import row_pass
+from .runs import no_state, row_pass
 
 
-@jit(fastmath=EXACT)
+@jit(fastmath=EXACT, inline=True)
 def _sgd(weight, state, row, total, hyper):
     """``W = W * decay - lr * G``; state (), hyper (lr, decay)."""
     lr = weight.dtype.type(hyper[0])
@@ -19,7 +19,7 @@ def _sgd(weight, state, row, total, hyper):
         weight[row, j] = weight[row, j] * decay - lr * total[j]
 
 
-@jit(fastmath=EXACT)
+@jit(fastmath=EXACT, inline=True)
 def _adam(weight, state, row, total, hyper):
     """``m += c1 * (G - m); v += c2 * (G**2 - v); W = W * decay - lr_t * (m / (sqrt(v) + eps))``.
 
@@ -41,7 +41,7 @@ def _adam(weight, state, row, total, hyper):
         weight[row, j] = weight[row, j] * decay - lr_t * (m_new / (np.sqrt(v_new) + eps))
 
 
-@jit(fastmath=EXACT)
+@jit(fastmath=EXACT, inline=True)
 def _momentum(weight, state, row, total, hyper):
     """``buf = G`` at the first touch, else ``mu * buf + c * G``; ``W = W * decay - lr * d``.
 
@@ -63,7 +63,7 @@ def _momentum(weight, state, row, total, hyper):
         weight[row, j] = weight[row, j] * decay - lr * (g + mu * new if nesterov else new)
 
 
-@jit(fastmath=EXACT)
+@jit(fastmath=EXACT, inline=True)
 def _adagrad(weight, state, row, total, hyper):
     """``S += G**2; W = W * decay - lr_t * (G / (sqrt(S) + eps))``.
 
@@ -80,7 +80,7 @@ def _adagrad(weight, state, row, total, hyper):
         weight[row, j] = weight[row, j] * decay - lr_t * (g / (np.sqrt(new) + eps))
 
 
-@jit(fastmath=EXACT)
+@jit(fastmath=EXACT, inline=True)
 def _sum_of_squares(total):
     """In as many parts as a line has lanes, and then the parts in order: the same on every CPU."""
     zero = total.dtype.type(0)
@@ -97,7 +97,7 @@ def _sum_of_squares(total):
     return simd.sum_lanes(parts)
 
 
-@jit(fastmath=EXACT)
+@jit(fastmath=EXACT, inline=True)
 def _rowwise_adagrad(weight, state, row, total, hyper):
     """``s += mean(G**2); W = W * decay - lr / (sqrt(s) + eps) * G``.
 
@@ -114,7 +114,7 @@ def _rowwise_adagrad(weight, state, row, total, hyper):
         weight[row, j] = weight[row, j] * decay - rate * total[j]
 
 
-@jit(fastmath=EXACT)
+@jit(fastmath=EXACT, inline=True)
 def _rmsprop(weight, state, row, total, hyper):
     """``v = a * v + c * G**2; d = G / (sqrt(v) + eps); W = W * decay - lr * d``.
 
@@ -147,7 +147,7 @@ def _rmsprop(weight, state, row, total, hyper):
         weight[row, j] = weight[row, j] * decay - lr * d
 
 
-@jit(fastmath=EXACT)
+@jit(fastmath=EXACT, inline=True)
 def _ftrl(weight, state, row, total, hyper):
     """``n1 = n + G**2; z += G + shrink * W - (sqrt(n1) - sqrt(n)) / lr * W; n = n1``.
 
@@ -175,7 +175,7 @@ def _ftrl(weight, state, row, total, hyper):
             weight[row, j] = z_new if np.isnan(z_new) else zero
 
 
-sgd_range, sgd = row_pass(_sgd)
+sgd_range, sgd = row_pass(_sgd, no_state)
 momentum_range, momentum = row_pass(_momentum)
 adagrad_range, adagrad = row_pass(_adagrad)
 rowwise_adagrad_range, rowwise_adagrad = row_pass(_rowwise_adagrad)
