@@ -125,7 +125,7 @@ def _ascent(weight, state, row, total, hyper):
         weight[row, j] += hyper[0] * total[j]
 
 
-ascent_range, ascent = row_pass(_ascent)
+ascent_range, ascent = row_pass(_ascent, no_state)
 """)
     code = """
 import numpy as np
