@@ -67,7 +67,7 @@ def weight_gradient(table: Table, bags: Bags, grad: NDArray[Any]) -> NDArray[Any
     bags = bags._replace(ids=all_indices(bags.ids, table.shape[0]))
     dots = np.zeros(bags.ids.size, bags.dtype)
     with np.errstate(all="ignore"):
-        terms = grad if kernel_gradient(grad) is not None else np.ascontiguousarray(grad, bags.dtype)
+        terms = grad if kernel_gradient(grad) is not None else np.require(grad, bags.dtype, ["C", "A"])
     if backend(table).bag_dots(dots, table, bags.ids, bags.offsets, terms, bags.padding) >= 0:
         raise index_error(bags.ids, table.shape[0])
     divisors = bags.divisors(bags.ids)

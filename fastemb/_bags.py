@@ -70,7 +70,7 @@ class Bags(NamedTuple):
                 raise ValueError(msg)
             weights = as_gradient(per_sample_weights, ids.shape, table.dtype, "per_sample_weights")
             with np.errstate(all="ignore"):
-                weights = np.ascontiguousarray(weights, dtype).reshape(-1)
+                weights = np.require(weights, dtype, ["C", "A"]).reshape(-1)
         return cls(ids, bounds, weights, mode, NO_PADDING if padding is None else padding, dtype)
 
     @property
@@ -152,7 +152,7 @@ class Bags(NamedTuple):
 
 def check_mode(mode: str, scale_grad_by_freq: bool = False) -> None:
     """ValueError for an unknown mode, or one whose gradients cannot be scaled although they should be."""
-    if mode not in MODES:
+    if not isinstance(mode, str) or mode not in MODES:
         msg = f"mode must be one of {', '.join(map(repr, MODES))}, got {mode!r}"
         raise ValueError(msg)
     if mode == "max" and scale_grad_by_freq:

@@ -86,7 +86,7 @@ class State:
             msg = f"state must be a mapping, got {type(saved).__name__}"
             raise TypeError(msg)
         if set(saved) != {"step", *own}:
-            msg = f"state must have the entries {sorted({'step', *own})}, got {sorted(saved)}"
+            msg = f"state must have the entries {sorted({'step', *own})}, got {sorted(map(str, saved))}"
             raise ValueError(msg)
         for name, array in own.items():
             as_table(in_columns(array), f"state.{name}", write=True)

@@ -118,7 +118,8 @@ def _pool_plain(weight: Any, indices: Any, offsets: Any, mode: str) -> NDArray[A
     A pooled lookup leaves the caches without the code of what comes next, so every line here costs microseconds.
     """
     if not (
-        (mode == "sum" or mode == "mean")
+        type(mode) is str
+        and (mode == "sum" or mode == "mean")
         and type(weight) is type(indices) is type(offsets) is np.ndarray
         and indices.dtype is offsets.dtype is _INT64
         and weight.dtype in _NO_NUMBERS

@@ -20,6 +20,7 @@ from strategies import (
     out_of_range,
     same_bits,
     strided,
+    unaligned,
     unchanged,
 )
 
@@ -377,6 +378,15 @@ def test_out_must_not_overlap_the_inputs():
     ids = np.zeros((1, 3), np.int64)
     with pytest.raises(ValueError, match="out must not overlap indices in memory"):
         fastemb.embedding_bag(np.zeros((2, 3)), ids, out=ids.view(np.float64))
+
+
+def test_unaligned_weights_and_modes_of_other_kinds(rng):
+    table, weights = rng.integers(-4, 5, (6, 3)).astype(np.float32), unaligned(np.array([[1, 2, 3]], np.float32))
+    ours = fastemb.embedding_bag(table, [[0, 1, 5]], mode="sum", per_sample_weights=weights)
+    assert np.array_equal(ours, [table[0] + 2 * table[1] + 3 * table[5]])
+    for mode in (None, np.array(["sum", "max"]), 0):
+        with pytest.raises(ValueError, match="^mode must be one of"):
+            fastemb.embedding_bag(table, np.array([0, 1]), np.array([0]), mode=mode)
 
 
 def test_empty_tables():

@@ -163,3 +163,14 @@ def test_gradient_of_a_pooled_lookup_has_no_row_for_each_index(table, rng, mode)
     grad = np.zeros((offsets.size, WIDTH), np.float32)
     limit = 16 * INTEGERS + 4 * grad.nbytes
     assert peak(lambda: fastemb.embedding_bag_grad(table, ids, offsets, grad, mode=mode)) < limit < GRADIENT_BYTES
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+@pytest.mark.parametrize("dtype", ["float16", ">f4"])
+def test_pooled_lookup_of_other_tables_has_no_row_for_each_index(rng, mode, dtype):
+    table, ids = np.ones((100, 64), dtype), rng.integers(0, 100, 100_000)
+    limit = ids.size * 64 * 4 / 10
+    assert peak(lambda: fastemb.embedding_bag(table, ids, [0], mode=mode)) < limit
+    if mode == "max":
+        grad = np.ones((1, 64), np.float32)
+        assert peak(lambda: fastemb.embedding_bag_grad(table, ids, [0], grad, mode=mode)) < limit + 8 * ids.nbytes

@@ -433,3 +433,28 @@ def test_states_of_another_table(m, error, text):
     state.m = m
     with unchanged(weight), pytest.raises(error, match=f"^{re.escape(text)}"):
         Adam().step(weight, state, [0], np.ones((1, 2)))
+
+
+def test_a_layer_keeps_the_state_that_a_new_rule_can_use():
+    layer = fastemb.Embedding(5, 3, optimizer=RMSprop(lr=0.1))
+    state = layer.state
+    layer.optimizer = RMSprop(lr=0.2)
+    assert layer.state is state
+    layer.optimizer = RMSprop(lr=0.2, momentum=0.9)  # needs another array
+    assert layer.state is not state
+    layer.backward([1], np.ones((1, 3), np.float32))
+    layer.step()
+    assert layer.state.step == 1
+
+
+def test_an_initial_accumulator_beyond_single_precision():
+    state = Adagrad(initial_accumulator=1e300).init(np.ones((2, 2), np.float32))
+    assert np.isinf(state.S).all()
+
+
+def test_names_of_mixed_kinds():
+    state = Adam().init(np.ones((2, 2)))
+    with pytest.raises(ValueError, match=re.escape("state must have the entries ['m', 'step', 'v'], got ['1', 'm']")):
+        state.load_state_dict({1: 2, "m": 3})
+    with pytest.raises(ValueError, match=re.escape("state_dict must have the entries ['weight'], got ['1', 'weight']")):
+        fastemb.Embedding(2, 2).load_state_dict({1: 2, "weight": 3})

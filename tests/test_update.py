@@ -115,3 +115,13 @@ def test_runs_without_positions_are_runs(rng, count):
         results.append(np.stack([weight, m, v]))
     assert same_bits(*results)
     assert (results[0][1, [0, 2, 4, 5]] < 1).all()
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_no_rows_at_all(rng, rule, name):
+    weight, state, *_, hyper = problem(rng, rule, "float32")
+    none, grad = np.empty(0, np.int64), np.empty((0, weight.shape[1]), np.float32)
+    with unchanged(weight, *state):
+        run = getattr(BACKENDS[name], RULES[rule][0])
+        assert run(weight, state, grad, none, np.zeros(1, np.int64), none, NONE["float32"], hyper, False) == -1

@@ -94,7 +94,7 @@ class TableLayer:
 
     @property
     def optimizer(self) -> Optimizer | None:
-        """The rule that `step` applies; a new one of the same kind keeps the state, one of another kind starts anew."""
+        """The rule that `step` applies; a new one keeps the state if it needs the same arrays of the same kind."""
         return self._optimizer
 
     @optimizer.setter
@@ -104,8 +104,9 @@ class TableLayer:
             raise TypeError(msg)
         if rule is None or self._frozen:
             self.state: State | None = None
-        elif type(rule) is not type(getattr(self, "_optimizer", None)):
-            self.state = rule.init(self.weight)
+        else:
+            kept: State | None = getattr(self, "state", None)
+            self.state = kept if kept is not None and rule.serves(self.weight, kept) else rule.init(self.weight)
         self._optimizer = rule
 
     @property
@@ -214,7 +215,7 @@ class TableLayer:
             raise TypeError(msg)
         names = {"weight"} | ({"optimizer"} if self.state is not None else set())
         if set(saved) != names:
-            msg = f"state_dict must have the entries {sorted(names)}, got {sorted(saved)}"
+            msg = f"state_dict must have the entries {sorted(names)}, got {sorted(map(str, saved))}"
             raise ValueError(msg)
         weight = same_kind("weight", saved["weight"], self.weight)
         as_table(self.weight, write=True)

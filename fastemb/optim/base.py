@@ -63,8 +63,27 @@ class Optimizer(abc.ABC):
         dtype = accumulator(table.dtype)
         arrays: dict[str, Any] = {}
         for name, (shape, fill) in self._layout(*table.shape).items():
-            arrays[name] = np.full(shape, fill, dtype) if fill else np.zeros(shape, dtype)
+            with np.errstate(all="ignore"):
+                arrays[name] = np.full(shape, fill, dtype) if fill else np.zeros(shape, dtype)
         return self._state(**arrays)
+
+    def serves(self, weight: NDArray[Any], state: State) -> bool:
+        """Whether a state has the arrays that this rule needs for a table, of whatever rule it was made.
+
+        Parameters
+        ----------
+        weight : (N, D) ndarray
+            The table.
+        state : State
+            Made by a rule for it.
+
+        Returns
+        -------
+        bool
+            False where `init` has to make a new one: a state of another kind, or without what an option needs.
+        """
+        wanted = {name: shape for name, (shape, _) in self._layout(*weight.shape).items()}
+        return type(state) is self._state and wanted == {name: a.shape for name, a in state.arrays().items()}
 
     def _rate(self, lr: SupportsFloat) -> float:
         """A learning rate, checked."""

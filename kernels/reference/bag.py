@@ -19,9 +19,23 @@ def kept(indices, lo, hi, padding_idx):
     return lo + np.flatnonzero(indices[lo:hi] != padding_idx)
 
 
-def first_of_greatest(rows):
-    """For each column which row is greatest: the first of equal ones, of NaN the first."""
-    return rows.astype(np.float64).argmax(axis=0)
+def greatest(weight, indices, lo, hi, padding_idx):
+    """For each column of a bag its greatest element and where that is: the first of equal ones, of NaN the first.
+
+    None for a bag without rows.
+    """
+    found = None
+    columns = np.arange(weight.shape[1])
+    for cut in range(lo, hi, SUM_BLOCK):
+        places = kept(indices, cut, min(cut + SUM_BLOCK, hi), padding_idx)
+        if not places.size:
+            continue
+        rows, places = weight[indices[places]], np.broadcast_to(places[:, np.newaxis], (places.size, columns.size))
+        if found is not None:  # the greatest so far stands first
+            rows, places = np.concatenate((found[0], rows)), np.concatenate((found[1], places))
+        best = rows.astype(np.float64).argmax(axis=0)
+        found = rows[best, columns][np.newaxis], places[best, columns][np.newaxis]
+    return found
 
 
 @np.errstate(all="ignore")  # NaN and inf flow through, as they do in compiled kernels
@@ -68,11 +82,9 @@ def bag_max_range(out, weight, indices, offsets, padding_idx, start, stop):
     bad = bad_in_bags(indices, offsets, weight.shape[0], start, stop)
     if bad >= 0:
         return bad
-    columns = np.arange(weight.shape[1])
     for b in range(start, stop):
-        places = kept(indices, int(offsets[b]), int(offsets[b + 1]), padding_idx)
-        rows = weight[indices[places]]
-        out[b] = rows[first_of_greatest(rows), columns] if places.size else 0
+        found = greatest(weight, indices, int(offsets[b]), int(offsets[b + 1]), padding_idx)
+        out[b] = 0 if found is None else found[0]
     return bad
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .bag import bad_in_bags, first_of_greatest, kept
+from .bag import bad_in_bags, greatest
 
 
 def bag_winners_range(winners, weight, indices, offsets, padding_idx, start, stop):
@@ -14,8 +14,8 @@ def bag_winners_range(winners, weight, indices, offsets, padding_idx, start, sto
     if bad >= 0:
         return bad
     for b in range(start, stop):
-        places = kept(indices, int(offsets[b]), int(offsets[b + 1]), padding_idx)
-        winners[b] = places[first_of_greatest(weight[indices[places]])] if places.size else -1
+        found = greatest(weight, indices, int(offsets[b]), int(offsets[b + 1]), padding_idx)
+        winners[b] = -1 if found is None else found[1]
     return bad
 
 

@@ -50,7 +50,7 @@ def _sum_of_squares(total):
     """In as many parts as 64 bytes hold numbers, and then the parts in order."""
     lanes = 64 // total.itemsize
     padded = np.zeros((len(total), -(-total.shape[1] // lanes), lanes), total.dtype)
-    padded.reshape(len(total), -1)[:, : total.shape[1]] = total
+    padded.reshape(len(total), padded.shape[1] * lanes)[:, : total.shape[1]] = total
     parts = np.zeros((len(total), lanes), total.dtype)
     for k in range(padded.shape[1]):
         parts += padded[:, k] * padded[:, k]
