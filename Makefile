@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: venv bench peers test lint clean
+.PHONY: venv bench peers test test-peers lint clean
 
 venv: $(READY)
 
@@ -18,14 +18,17 @@ $(READY): pyproject.toml
 bench: $(READY)
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(RUN) -m benches
 
-# torch is large and not needed for anything else, so it has an environment of its own. FBGEMM asks for more than its
-# CPU operators need.
+# torch is large and not needed for anything else, so it has an environment of its own, for the benchmark and for the
+# tests that take it as an oracle. FBGEMM asks for more than its CPU operators need.
 peers: .venv-peers/.ready
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE .venv-peers/bin/python -m benches.peers
 
+test-peers: .venv-peers/.ready
+	.venv-peers/bin/python -m pytest tests/peers
+
 .venv-peers/.ready: pyproject.toml
 	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]' torch==2.13.0
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[bench,test]' torch==2.13.0
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps fbgemm-gpu-cpu==1.8.0
 	@touch $@
 

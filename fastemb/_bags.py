@@ -152,9 +152,7 @@ class Bags(NamedTuple):
 
 def check_mode(mode: str, scale_grad_by_freq: bool = False) -> None:
     """ValueError for an unknown mode, or one whose gradients cannot be scaled although they should be."""
-    if not isinstance(mode, str) or mode not in MODES:
-        msg = f"mode must be one of {', '.join(map(repr, MODES))}, got {mode!r}"
-        raise ValueError(msg)
+    _options.choice("mode", mode, MODES)
     if mode == "max" and scale_grad_by_freq:
         msg = "scale_grad_by_freq cannot be used with mode 'max'"
         raise ValueError(msg)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -13,6 +14,9 @@ from . import buffers
 from ._arrays import BLOCK, Indices, all_indices, backend, cpu, index_error, kernel_gradient
 from .kernels import SUM_BLOCK, accumulator
 from .rowgrad import RowGrad, hand_over
+
+NORM_BYTES = 1 << 18
+"""Of summed gradient rows that are there at a time to take their norm."""
 
 Block = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[Any]]
 
@@ -51,6 +55,29 @@ class Groups(NamedTuple):
         starts = np.concatenate(([0], np.cumsum(lengths[left])))
         coefficients = None if self.coefficients is None else self.coefficients[chosen]
         return Groups(self.rows[left], starts, self.positions[chosen], coefficients)
+
+    def blocks(self, size: int) -> Iterator[Groups]:
+        """The groups, so many rows at a time."""
+        for u in range(0, self.rows.size, size):
+            starts = self.starts[u : u + size + 1]
+            some = slice(int(starts[0]), int(starts[-1]))
+            coefficients = None if self.coefficients is None else self.coefficients[some]
+            yield Groups(self.rows[u : u + size], starts - starts[0], self.positions[some], coefficients)
+
+    def clipped(
+        self, max_norm: float, grad: NDArray[Any], num_rows: int, dtype: np.dtype[Any], *, scale_grad_by_freq: bool
+    ) -> Groups:
+        """With the gradient scaled to at most a norm, as `RowGrad.clip_norm_` does, a block of sums at a time."""
+        norm, size = 0.0, max(1, NORM_BYTES // max(1, grad.shape[-1] * dtype.itemsize))
+        for block in self.blocks(size):
+            norm = math.hypot(
+                norm, row_gradient(block, grad, num_rows, dtype, scale_grad_by_freq=scale_grad_by_freq).norm()
+            )
+        if not (math.isfinite(norm) and norm > max_norm):
+            return self
+        ones = np.ones(1, dtype) if self.coefficients is None else self.coefficients
+        factors = np.broadcast_to(ones * dtype.type(max_norm / norm), self.positions.shape)
+        return self._replace(coefficients=np.ascontiguousarray(factors))
 
 
 def row_gradient(

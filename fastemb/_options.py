@@ -66,6 +66,13 @@ def real(
     return number
 
 
+def choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    """ValueError for anything but one of the strings allowed."""
+    if not isinstance(value, str) or value not in allowed:
+        msg = f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}"
+        raise ValueError(msg)
+
+
 def padding(padding_idx: SupportsIndex | None, num_rows: int) -> int | None:
     """`padding_idx` in ``[0, N)``, negatives counted from the end, or None."""
     if padding_idx is None:

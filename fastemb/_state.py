@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from . import _options
 from ._arrays import as_array, as_table
+from ._missed import Missed
 
 
 def same_kind(name: str, saved: Any, own: NDArray[Any]) -> NDArray[Any]:
@@ -35,9 +36,15 @@ class State:
     ----------
     step : int
         Steps taken, t.
+
+    Attributes
+    ----------
+    missed : Missed or None
+        In mode "exact": how far each row is, and what the steps were.
     """
 
     step: int = 0
+    missed: Missed | None = dataclasses.field(default=None, init=False, repr=False)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays of the state by name, in the order of the kernels.
@@ -47,7 +54,7 @@ class State:
         dict of str to ndarray
             The arrays themselves.
         """
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "step"}
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("step", "missed")}
 
     def state_dict(self) -> dict[str, Any]:
         """The step count and the arrays by name.
@@ -57,7 +64,7 @@ class State:
         dict
             Refers to the arrays of this state: copy what must not change with it.
         """
-        return {"step": self.step, **self.arrays()}
+        return {"step": self.step, **self.arrays(), **(self.missed.state_dict() if self.missed else {})}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Take over what `state_dict` gave, once all of it is known to fit.
@@ -75,23 +82,27 @@ class State:
             Missing or unknown names, another shape or dtype, an array of this state that is read-only. After any error
             nothing has changed.
         """
-        step, arrays = self._checked(saved)
+        step, arrays, missed = self._checked(saved)
         for name, array in self.arrays().items():
             array[...] = arrays[name]
+        if self.missed:
+            self.missed.take(*missed)
         self.step = step
 
-    def _checked(self, saved: Mapping[str, Any]) -> tuple[int, dict[str, NDArray[Any]]]:
+    def _checked(self, saved: Mapping[str, Any]) -> tuple[int, dict[str, NDArray[Any]], tuple[NDArray[Any], ...]]:
         own = self.arrays()
         if not isinstance(saved, Mapping):
             msg = f"state must be a mapping, got {type(saved).__name__}"
             raise TypeError(msg)
-        if set(saved) != {"step", *own}:
-            msg = f"state must have the entries {sorted({'step', *own})}, got {sorted(map(str, saved))}"
+        names = set(self.state_dict())
+        if set(saved) != names:
+            msg = f"state must have the entries {sorted(names)}, got {sorted(map(str, saved))}"
             raise ValueError(msg)
         for name, array in own.items():
             as_table(in_columns(array), f"state.{name}", write=True)
         arrays = {name: same_kind(f"state {name!r}", saved[name], array) for name, array in own.items()}
-        return _options.integer("step", saved["step"], at_least=0), arrays
+        missed = self.missed.checked(saved) if self.missed else ()
+        return _options.integer("step", saved["step"], at_least=0), arrays, missed
 
 
 @dataclasses.dataclass(eq=False)

@@ -70,6 +70,15 @@ def dense_ftrl(opt, weight, state, grad, touched, t):
     weight[touched] = (clipped - z[touched]) / (np.sqrt(new) / opt.lr + 2 * (opt.l2 + opt.beta / (2 * opt.lr)))
 
 
+def every_row(formula):
+    """A formula for a dense gradient: rows without any are changed too."""
+
+    def dense(opt, weight, state, grad, touched, t):
+        formula(opt, weight, state, grad, np.arange(len(weight)), t)
+
+    return dense
+
+
 RULES = {
     "SGD": (SGD(lr=0.05), dense_sgd),
     "SGD decay": (SGD(lr=0.05, weight_decay=0.1), dense_sgd),
@@ -91,6 +100,17 @@ RULES = {
     "RMSprop momentum": (RMSprop(lr=0.01, alpha=0.9, momentum=0.7), dense_rmsprop),
     "Adam": (Adam(lr=0.02), dense_adam),
     "Adam decay": (Adam(lr=0.02, betas=(0.8, 0.9), eps=1e-3, weight_decay=0.1), dense_adam),
+    "Adam exact": (Adam(lr=0.02, mode="exact"), every_row(dense_adam)),
+    "Adam exact decay": (
+        Adam(lr=0.02, betas=(0.8, 0.9), eps=1e-3, weight_decay=0.1, mode="exact"),
+        every_row(dense_adam),
+    ),
+    "Momentum exact": (Momentum(lr=0.02, mode="exact"), every_row(dense_momentum)),
+    "Momentum exact dampening": (
+        Momentum(lr=0.02, momentum=0.8, dampening=0.3, weight_decay=0.1, mode="exact"),
+        every_row(dense_momentum),
+    ),
+    "Momentum exact nesterov": (Momentum(lr=0.02, nesterov=True, mode="exact"), every_row(dense_momentum)),
     "Ftrl": (Ftrl(lr=0.1), dense_ftrl),
     "Ftrl regularised": (Ftrl(lr=0.1, l1=0.3, l2=0.1, l2_shrinkage=0.05, beta=0.2), dense_ftrl),
 }

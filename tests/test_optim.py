@@ -35,6 +35,7 @@ def test_200_steps_of_the_formula(rng, name, dtype):
         whole = np.zeros_like(dense)
         np.add.at(whole, indices, grad)
         formula(opt, dense, memory, whole, np.unique(indices), t)
+    opt.flush(weight, state)
     assert state.step == 200
     np.testing.assert_allclose(
         weight, dense, **{np.float32: {"rtol": 2e-4, "atol": 2e-5}, np.float64: {"rtol": 1e-11}}[dtype]
@@ -179,6 +180,7 @@ def test_converges_on_a_quadratic(rng, name):
         indices = rng.integers(0, 6, 4)
         falling = 1.0 if isinstance(opt, Ftrl) else 1 - t / 800  # Ftrl's weights are in proportion to lr
         opt.step(weight, state, indices, weight[indices] - goal[indices], lr=opt.lr * falling)
+    opt.flush(weight, state)
     np.testing.assert_allclose(weight, goal, atol=1e-3)
 
 
@@ -272,7 +274,13 @@ def test_hyper_parameters_are_numbers_and_frozen(rule):
 
 def test_defaults():
     assert dataclasses.asdict(SGD()) == {"lr": 1e-2, "weight_decay": 0.0}
-    assert dataclasses.asdict(Adam()) == {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.0}
+    assert dataclasses.asdict(Adam()) == {
+        "lr": 1e-3,
+        "betas": (0.9, 0.999),
+        "eps": 1e-8,
+        "weight_decay": 0.0,
+        "mode": "lazy",
+    }
 
 
 @pytest.mark.parametrize(

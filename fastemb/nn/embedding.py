@@ -10,7 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 from .._arrays import TensorLike, accumulator, as_gradient, as_indices, check_indices
 from .._groups import Groups, row_gradient
 from ..functional import gather, renorm_
-from ..optim import Optimizer
+from ..optim import Optimizer, State
 from .initialisers import Initialiser
 from .table import TableLayer
 
@@ -196,10 +196,12 @@ class Embedding(TableLayer):
         TypeError
             Ids that are not integers.
         """
-        if self.max_norm is not None:
+        if self.max_norm is not None or self._moves:
             ids = as_indices(ids)  # read once: a tensor may be handed over only once
             check_indices(ids, self.num_embeddings)
-            renorm_(self.weight, ids, self.max_norm, self.norm_type)
+            self._catch_up(ids)
+            if self.max_norm is not None:
+                renorm_(self.weight, ids, self.max_norm, self.norm_type)
         return gather(self.weight, ids)
 
     def backward(self, ids: TensorLike, dy: TensorLike) -> None:
@@ -229,3 +231,51 @@ class Embedding(TableLayer):
         dtype = accumulator(self.weight.dtype)
         scale = self.scale_grad_by_freq
         self._add(row_gradient(groups, values, self.num_embeddings, dtype, scale_grad_by_freq=scale))
+
+    def fused_step(
+        self,
+        ids: TensorLike,
+        dy: TensorLike,
+        *,
+        lr: SupportsFloat | None = None,
+        max_grad_norm: SupportsFloat | None = None,
+    ) -> None:
+        """`backward` and `step` in one pass over the rows: no gradient array exists, and `grad` stays None.
+
+        What is pending in `grad` is part of the step; then the gradients are added first. A frozen layer does nothing.
+
+        Parameters
+        ----------
+        ids : array_like of int, any shape
+            What was looked up.
+        dy : (*ids.shape, D) array_like
+            Gradient of the result; must cast safely to the table's accumulation dtype.
+        lr : float, optional
+            Learning rate of this step, in place of the optimizer's own.
+        max_grad_norm : float, optional
+            Scale the gradient so that its norm is at most this.
+
+        Raises
+        ------
+        IndexError
+            An id out of range.
+        RuntimeError
+            The layer has no optimizer.
+        TypeError
+            Ids that are not integers, a gradient that does not cast safely.
+        ValueError
+            A gradient of a wrong shape. After any error nothing has changed.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemb
+        >>> emb = fastemb.Embedding(10, 1, optimizer=fastemb.optim.SGD(lr=1.0), init="zeros")
+        >>> emb.fused_step([2, 0, 2], np.ones((3, 1), np.float32))
+        >>> emb.weight[[0, 1, 2], 0]
+        array([-1.,  0., -2.], dtype=float32)
+        """
+        self._fuse(ids, dy, lr=lr, max_grad_norm=max_grad_norm)
+
+    def _apply(self, rule: Optimizer, state: State, ids: TensorLike, dy: TensorLike, **options: Any) -> None:
+        options |= {"padding_idx": self.padding_idx, "scale_grad_by_freq": self.scale_grad_by_freq}
+        rule.step(self.weight, state, ids, dy, **options)

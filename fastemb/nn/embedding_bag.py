@@ -13,7 +13,7 @@ from .._bag_grad import bag_gradient
 from .._bags import Bags, check_mode
 from .._groups import Groups
 from ..functional import renorm_
-from ..optim import Optimizer
+from ..optim import Optimizer, State
 from .initialisers import Initialiser
 from .table import TableLayer
 
@@ -240,6 +240,7 @@ class EmbeddingBag(TableLayer):
             Offsets or weights that do not fit. After any error the table is as before.
         """
         bags = self._bags(ids, offsets, per_sample_weights)
+        self._catch_up(bags.ids)
         if self.max_norm is not None:
             rows = Groups.of(bags.ids, self.num_embeddings, self.padding_idx).rows
             renorm_(self.weight, rows, self.max_norm, self.norm_type)
@@ -281,3 +282,67 @@ class EmbeddingBag(TableLayer):
         bags = self._bags(ids, offsets, per_sample_weights)
         values = as_gradient(dy, (bags.size, self.embedding_dim), self.weight.dtype, "dy")
         self._add(bag_gradient(self.weight, bags, values, scale_grad_by_freq=self.scale_grad_by_freq))
+
+    def fused_step(
+        self,
+        ids: TensorLike,
+        offsets: TensorLike | None,
+        dy: TensorLike,
+        per_sample_weights: TensorLike | None = None,
+        *,
+        lr: SupportsFloat | None = None,
+        max_grad_norm: SupportsFloat | None = None,
+    ) -> None:
+        """`backward` and `step` in one pass over the rows: no gradient array exists, and `grad` stays None.
+
+        What is pending in `grad` is part of the step; then the gradients are added first. A frozen layer does nothing.
+
+        Parameters
+        ----------
+        ids : array_like of int, (L,) or (B, H)
+            What was looked up. In "max" the table must be that of the lookup, too.
+        offsets : array_like of int, or None
+            What the lookup was given.
+        dy : (B, D) array_like
+            Gradient of the result; must cast safely to the table's accumulation dtype.
+        per_sample_weights : array_like, optional
+            What the lookup was given.
+        lr : float, optional
+            Learning rate of this step, in place of the optimizer's own.
+        max_grad_norm : float, optional
+            Scale the gradient so that its norm is at most this.
+
+        Raises
+        ------
+        IndexError
+            An id out of range.
+        RuntimeError
+            The layer has no optimizer.
+        TypeError
+            Ids or offsets that are not integers, a gradient or weights that do not cast safely.
+        ValueError
+            Shapes or offsets that do not fit. After any error nothing has changed.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemb
+        >>> bag = fastemb.EmbeddingBag(10, 1, mode="sum", optimizer=fastemb.optim.SGD(lr=1.0), init="zeros")
+        >>> bag.fused_step([2, 0, 2], [0, 2], np.array([[1.0], [4.0]], np.float32))
+        >>> bag.weight[[0, 1, 2], 0]
+        array([-1.,  0., -5.], dtype=float32)
+        """
+        self._fuse(ids, offsets, dy, per_sample_weights, lr=lr, max_grad_norm=max_grad_norm)
+
+    def _apply(
+        self,
+        rule: Optimizer,
+        state: State,
+        ids: TensorLike,
+        offsets: TensorLike | None,
+        dy: TensorLike,
+        per_sample_weights: TensorLike | None,
+        **options: Any,
+    ) -> None:
+        options |= {"mode": self.mode, "per_sample_weights": per_sample_weights, "padding_idx": self.padding_idx}
+        options |= {"include_last_offset": self.include_last_offset, "scale_grad_by_freq": self.scale_grad_by_freq}
+        rule.step_bag(self.weight, state, ids, offsets, dy, **options)

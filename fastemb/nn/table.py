@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Mapping
 from typing import Any, Self, SupportsFloat, SupportsIndex
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .. import _options
-from .._arrays import as_table
+from .._arrays import TensorLike, as_table
 from .._compat import as_dtype
 from .._state import same_kind
 from ..optim import Optimizer, State
@@ -17,7 +18,7 @@ from ..rowgrad import RowGrad
 from .initialisers import Initialiser, make_table
 
 
-class TableLayer:
+class TableLayer(abc.ABC):
     """A trainable table; its subclasses say what is looked up, and what the gradient of that is.
 
     Attributes
@@ -90,11 +91,15 @@ class TableLayer:
         self.weight = weight
         self.grad: RowGrad | None = None
         self._frozen = frozen
+        self.state: State | None = None
         self.optimizer = optimizer
 
     @property
     def optimizer(self) -> Optimizer | None:
-        """The rule that `step` applies; a new one keeps the state if it needs the same arrays of the same kind."""
+        """The rule that `step` applies; a new one keeps the state if it needs the same arrays of the same kind.
+
+        A rule in mode "exact" first brings all rows up to date.
+        """
         return self._optimizer
 
     @optimizer.setter
@@ -102,10 +107,11 @@ class TableLayer:
         if rule is not None and not isinstance(rule, Optimizer):
             msg = f"optimizer must be a fastemb.optim.Optimizer, got {type(rule).__name__}"
             raise TypeError(msg)
+        self.flush()
         if rule is None or self._frozen:
-            self.state: State | None = None
+            self.state = None
         else:
-            kept: State | None = getattr(self, "state", None)
+            kept = self.state
             self.state = kept if kept is not None and rule.serves(self.weight, kept) else rule.init(self.weight)
         self._optimizer = rule
 
@@ -142,13 +148,15 @@ class TableLayer:
     def _add(self, grad: RowGrad) -> None:
         self.grad = grad if self.grad is None else self.grad + grad
 
-    def step(self, *, lr: SupportsFloat | None = None) -> None:
+    def step(self, *, lr: SupportsFloat | None = None, max_grad_norm: SupportsFloat | None = None) -> None:
         """Apply what is pending in `grad` with the optimizer, and clear it; without any, or frozen, do nothing.
 
         Parameters
         ----------
         lr : float, optional
             Learning rate of this step, in place of the optimizer's own.
+        max_grad_norm : float, optional
+            Scale the gradient so that its norm is at most this.
 
         Raises
         ------
@@ -157,13 +165,61 @@ class TableLayer:
         """
         if self._frozen:
             return
+        optimizer, state = self._training()
+        if self.grad is not None:
+            optimizer.update(self.weight, state, self.grad, lr=lr, max_grad_norm=max_grad_norm)
+            self.grad = None
+
+    def _training(self) -> tuple[Optimizer, State]:
         if self.optimizer is None or self.state is None:
             kind = type(self).__name__
             msg = f"this layer has no optimizer: pass one, as in {kind}(N, D, optimizer=fastemb.optim.SGD(lr=0.1))"
             raise RuntimeError(msg)
-        if self.grad is not None:
-            self.optimizer.update(self.weight, self.state, self.grad, lr=lr)
-            self.grad = None
+        return self.optimizer, self.state
+
+    def _fuse(self, *batch: Any, **options: Any) -> None:
+        """`backward` and `step` of a batch, in one pass unless something is pending."""
+        if self._frozen:
+            return
+        rule, state = self._training()
+        if self.grad is None:
+            self._apply(rule, state, *batch, **options)
+            return
+        pending = self.grad
+        self.backward(*batch)
+        try:
+            self.step(**options)
+        except Exception:
+            self.grad = pending
+            raise
+
+    @abc.abstractmethod
+    def backward(self, *batch: Any) -> None:
+        """Add the gradient of a lookup's result to `grad`."""
+
+    @abc.abstractmethod
+    def _apply(self, rule: Optimizer, state: State, *batch: Any, **options: Any) -> None:
+        """A step of the optimizer with the gradient of a lookup's result."""
+
+    @property
+    def _moves(self) -> bool:
+        """Whether rows move without being touched."""
+        return self.state is not None and self.state.missed is not None
+
+    def _catch_up(self, ids: TensorLike) -> None:
+        """Bring the rows that will be read up to date, for a rule in mode "exact"."""
+        if self._moves:
+            rule, state = self._training()
+            rule.catch_up(self.weight, state, ids, padding_idx=self.padding_idx)
+
+    def flush(self) -> None:
+        """Bring all rows up to date, with an optimizer in mode "exact"; else nothing is to be done.
+
+        Lookups bring the rows that they read up to date; call this before you read `weight` itself.
+        """
+        if self._moves:
+            rule, state = self._training()
+            rule.flush(self.weight, state, padding_idx=self.padding_idx)
 
     def zero_grad(self) -> None:
         """Forget what is pending in `grad`."""

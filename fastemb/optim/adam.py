@@ -7,8 +7,10 @@ import math
 from typing import ClassVar
 
 from .. import _options
+from .._missed import Replay
 from .._state import AdamState, RMSpropState, State
 from .base import Optimizer
+from .rule import MODES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,19 +29,31 @@ class Adam(Optimizer):
     eps : float
         Added to the root of the uncorrected v, at least 0.
     weight_decay : float
-        Decoupled decay of the touched rows, at least 0.
+        Decoupled decay of the touched rows, at least 0; in mode "exact" of all rows.
+    mode : {"lazy", "exact"}
+        What becomes of rows that are not touched: they stay, or move on as with dense gradients.
 
     Raises
     ------
+    TypeError
+        A hyper-parameter of a wrong kind.
     ValueError
-        A hyper-parameter out of range.
+        A hyper-parameter out of range; in mode "exact" also betas with ``b1**2 >= b2``, for which a row that is not
+        touched moves ever faster, and a step with ``lr * weight_decay >= 1``.
 
     Notes
     -----
-    State: `AdamState`, m and v of the table's shape, zeros. Lazy: a row that is not touched keeps W, m and v, where
-    dense Adam would move it on by its momentum. Equal to ``torch.optim.SparseAdam``, which has no weight decay;
-    ``torch.optim.Adam`` adds eps after the bias correction of v instead; Keras 3 adds it where we do. The decay is that
-    of ``torch.optim.AdamW``. Moves ``(L + 6 * U) * D * itemsize`` bytes.
+    State: `AdamState`, m and v of the table's shape, zeros. In mode "lazy" a row that is not touched keeps W, m and v:
+    equal to ``torch.optim.SparseAdam``, which has no weight decay. ``torch.optim.Adam`` adds eps after the bias
+    correction of v instead; Keras 3 adds it where we do. The decay is that of ``torch.optim.AdamW``. Moves
+    ``(L + 6 * U) * D * itemsize`` bytes.
+
+    Mode "exact" gives what dense Adam would, whose momentum moves every row at every step. The steps that a row missed
+    are made up for when it is next updated or given to `catch_up`; `flush` does so for all rows. They are summed as a
+    power series, so a row costs one pass, not one for each step, and one int64; each step costs 16 bytes until the next
+    `flush`. What the series and the last of many steps leave out is, at a constant rate, less than
+    ``2 * finfo(dtype).eps`` of the movement that is made up for, and W is rounded once, where dense Adam rounds it at
+    every step.
 
     References
     ----------
@@ -62,6 +76,7 @@ class Adam(Optimizer):
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
+    mode: str = "lazy"
 
     _kernel: ClassVar[str] = "adam"
     _state: ClassVar[type[State]] = AdamState
@@ -74,6 +89,10 @@ class Adam(Optimizer):
             raise ValueError(msg)
         betas = tuple(_options.real(f"betas[{i}]", beta, below=1.0) for i, beta in enumerate(self.betas))
         object.__setattr__(self, "betas", betas)
+        _options.choice("mode", self.mode, MODES)
+        if self.mode == "exact" and betas[0] > 0 and betas[0] ** 2 >= betas[1]:
+            msg = f"betas must have betas[0]**2 < betas[1] in mode 'exact', got {betas}"
+            raise ValueError(msg)
 
     def _layout(self, num_rows: int, width: int) -> dict[str, tuple[tuple[int, ...], float]]:
         return {"m": ((num_rows, width), 0.0), "v": ((num_rows, width), 0.0)}
@@ -82,6 +101,12 @@ class Adam(Optimizer):
         beta1, beta2 = self.betas
         rate = lr * math.sqrt(1.0 - beta2**t) / (1.0 - beta1**t)
         return rate, 1.0 - lr * self.weight_decay, 1.0 - beta1, 1.0 - beta2, self.eps
+
+    def _replay(self) -> Replay | None:
+        if self.mode == "lazy":
+            return None
+        beta1, beta2 = self.betas
+        return Replay("adam_missed", beta1, math.sqrt(beta2), (beta1, beta2, self.eps))
 
 
 @dataclasses.dataclass(frozen=True)

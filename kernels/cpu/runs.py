@@ -103,7 +103,7 @@ def _pieces_of(starts, long):
 
 
 @jit(fastmath=EXACT, inline=True)
-def _ask_for_state(state, row):
+def ask_for_state(state, row):
     """Ask for a row of each array of the state."""
     for array in literal_unroll(state):
         start = simd.address(array) + np.uintp(row) * np.uintp(array.strides[0])
@@ -112,17 +112,17 @@ def _ask_for_state(state, row):
 
 @jit(fastmath=EXACT, inline=True)
 def no_state(state, row):
-    """Instead of `_ask_for_state`, for rules that have none."""
+    """Instead of `ask_for_state`, for rules that have none."""
 
 
-def row_pass(rule: Any, ask_for_state: Any = _ask_for_state) -> tuple[Any, Any]:
+def row_pass(rule: Any, ask: Any = ask_for_state) -> tuple[Any, Any]:
     """Make the kernel that sums each run's gradient and hands it to `rule`.
 
     Parameters
     ----------
     rule : jitted function
         ``rule(weight, state, row, total, hyper)``.
-    ask_for_state : jitted function
+    ask : jitted function
         `no_state` for a rule whose state is empty.
 
     Returns
@@ -151,7 +151,7 @@ def row_pass(rule: Any, ask_for_state: Any = _ask_for_state) -> tuple[Any, Any]:
             if u < last_ahead:
                 coming = np.uintp(rows[u + np.uintp(AHEAD)])
                 prefetch(table + coming * row_stride, row_bytes)
-                ask_for_state(state, coming)
+                ask(state, coming)
             lo, hi = starts[u], starts[u + np.uintp(1)]
             if hi - lo > longest:
                 continue

@@ -9,6 +9,7 @@ from .bag_grad import (
     bag_winners,
     bag_winners_range,
 )
+from .catch_up import adam_missed, adam_missed_range, momentum_missed, momentum_missed_range
 from .check import first_bad
 from .gather import gather, gather_range
 from .group import group, group_range
@@ -35,6 +36,8 @@ __all__ = [
     "adagrad",
     "adagrad_range",
     "adam",
+    "adam_missed",
+    "adam_missed_range",
     "adam_range",
     "bag_divisors",
     "bag_divisors_range",
@@ -56,6 +59,8 @@ __all__ = [
     "group",
     "group_range",
     "momentum",
+    "momentum_missed",
+    "momentum_missed_range",
     "momentum_range",
     "renorm",
     "renorm_range",
