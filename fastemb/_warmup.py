@@ -53,8 +53,16 @@ def _calls(dtype: np.dtype[Any], index_dtype: np.dtype[Any]) -> Iterator[tuple[s
         for kind in optim.Optimizer.__subclasses__():
             rule = kind(lr=1.0)
             yield type(rule).__name__, partial(rule.step, weight, rule.init(weight), ids, dy)
+        for moving in (optim.Adam(mode="exact"), optim.Momentum(mode="exact")):
+            yield f"{type(moving).__name__} exact", partial(_exact, moving, weight, ids, dy)
         yield from _bag_calls(weight, ids, dy)
     yield "renorm_", partial(functional.renorm_, weight, indices, 1.0)
+
+
+def _exact(rule: optim.Optimizer, weight: NDArray[Any], ids: NDArray[Any], dy: NDArray[Any]) -> None:
+    state = rule.init(weight)
+    rule.step(weight, state, ids[:1], dy[:1])
+    rule.flush(weight, state)
 
 
 def _bag_calls(weight: NDArray[Any], ids: NDArray[Any], dy: NDArray[Any]) -> Iterator[tuple[str, Callable[[], object]]]:

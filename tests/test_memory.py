@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from strategies import run_python
 
 import fastemb
 from fastemb._arrays import BLOCK
@@ -108,7 +109,9 @@ def test_large_tables_and_states_lie_on_huge_pages():
     assert huge() - before > 2.5 * layer.weight.nbytes
 
 
-@pytest.mark.parametrize("rule", [fastemb.optim.SGD(), fastemb.optim.Adam()], ids=lambda r: type(r).__name__)
+@pytest.mark.parametrize(
+    "rule", [fastemb.optim.SGD(), fastemb.optim.Adam(), fastemb.optim.Adam(mode="exact")], ids=["SGD", "Adam", "exact"]
+)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16], ids=str)
 @pytest.mark.parametrize("grad_dtype", [np.float32, np.float16, np.int8, ">f4"], ids=str)
 @pytest.mark.parametrize("hot", [False, True])
@@ -122,6 +125,47 @@ def test_step_allocates_integers_alone(rng, rule, dtype, grad_dtype, hot):
     plain = dtype != np.float16 and grad_dtype == np.float32
     limit = 6 * 8 * length + 20_000 + (0 if plain else 10 * BLOCK * 64 * max(4, np.dtype(dtype).itemsize))
     assert peak(lambda: rule.step(table, state, ids, grad)) < limit < length * 64 * max(4, np.dtype(dtype).itemsize)
+
+
+RESIDENT = """
+import numpy as np, fastemb
+from pathlib import Path
+
+def resident(name):
+    (line,) = (x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith(name))
+    return int(line.split()[1]) * 1024
+
+fastemb.buffers.set_limit(0)
+table, rule = np.ones((100_000, 64), np.float32), fastemb.optim.{rule}
+state, length = rule.init(table), 150_000
+for array in state.arrays().values():
+    array += 0  # pages come with the first write
+ids, grad = np.random.default_rng(0).integers(0, len(table), length), np.ones((length, 64), np.float32)
+step = lambda: {step}
+step()
+Path("/proc/self/clear_refs").write_text("5")  # the peak is what there is now
+before = resident("VmRSS")
+step()
+print(resident("VmHWM") - before)
+"""
+
+
+@pytest.mark.parametrize("rule", ["SGD()", "Adam()", "Adam(mode='exact')", "RowWiseAdagrad()"])
+@pytest.mark.parametrize(
+    "step",
+    [
+        "rule.step(table, state, ids, grad)",
+        "rule.step(table, state, ids, grad, max_grad_norm=1.0)",
+        "rule.step_bag(table, state, ids, np.arange(0, length, 3), grad[: length // 3], mode='mean')",
+    ],
+    ids=["step", "clipped", "bags"],
+)
+def test_resident_memory_of_a_step(rule, step):
+    if not Path("/proc/self/clear_refs").exists():
+        pytest.skip("the system does not tell")
+    grown = int(run_python(RESIDENT.format(rule=rule, step=step)))
+    gradient, integers = 150_000 * 64 * 4, 8 * 150_000
+    assert grown < 11 * integers + (1 << 20) < gradient / 2
 
 
 def test_gradient_of_a_lookup_is_not_of_the_size_of_the_table(ids):
