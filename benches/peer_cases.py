@@ -8,15 +8,12 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
-import numba
 import numpy as np
 
 import fastemb
 from fastemb.kernels import cpu
-from fastemb.kernels.cpu import simd
-from fastemb.kernels.cpu.jit import EXACT, jit
 
-from . import data, peer_update, workloads
+from . import data, peer_roof, peer_update, workloads
 from .comparison import Comparison, filled, has, moved, same, table_of
 from .peer_bags import bag, bag_slow
 
@@ -65,19 +62,9 @@ def _allocating(name, table, ids, torch_target, numpy_target):
         yield Comparison(name, "torch F.embedding", ours, theirs, torch_target, same(ours, theirs), nbytes)
 
 
-LARGE = [("1M x 128", 1_000_000, 128), ("200k x 512", 200_000, 512), ("1M x 33", 1_000_000, 33)]
-
-
-def _large(quick):
-    for name, num_rows, width in LARGE[:1] if quick else LARGE:
-        table = table_of(num_rows, width)
-        for stream in ("uniform",) if quick else data.STREAMS:
-            yield f"{name} L 65,536 {stream}", table, data.STREAMS[stream](num_rows, 65_536)
-
-
 def gather_large(quick):
     """Many rows of a table in memory, into an array given."""
-    for name, table, ids in _large(quick):
+    for name, table, ids in peer_roof.large(quick):
         if has("torch"):
             import torch
 
@@ -90,7 +77,7 @@ def gather_large(quick):
 
 def gather_alloc(quick):
     """The same with the output allocated."""
-    for name, table, ids in _large(quick):
+    for name, table, ids in peer_roof.large(quick):
         yield from _allocating(name, table, ids, torch_target=2.5, numpy_target=None)
 
 
@@ -128,52 +115,6 @@ def scatter(quick):
                 torch.from_numpy(theirs).index_add_, 0, torch.from_numpy(ids), torch.from_numpy(updates)
             )
             yield Comparison(name, "torch index_add_", add, peer, 1.3, functools.partial(check, peer), nbytes)
-
-
-@jit(fastmath=EXACT, parallel=True)
-def _stream_copy(target, source, bounds):
-    like = simd.wide(np.float32(0))
-    for c in numba.prange(bounds.size - 1):
-        at, end = np.uintp(bounds[c]), np.uintp(bounds[c + 1])
-        while at < end:
-            simd.stream(simd.address(target) + at, simd.load(simd.address(source) + at, like))
-            at += np.uintp(simd.WIDE)
-        simd.fence()
-
-
-def streaming_copy(nbytes):
-    """(source, target, call): a copy past the caches, by as many threads as Numba is set to."""
-    nbytes -= nbytes % simd.WIDE
-    source, target = (fastemb.buffers.empty((nbytes // 4 + 1024,), np.dtype(np.float32)) for _ in range(2))
-    source[:], target[:] = 1, 2
-    parts = numba.get_num_threads()
-    bounds = np.array([nbytes // simd.WIDE * c // parts * simd.WIDE for c in range(parts + 1)])
-    return source, target, functools.partial(_stream_copy, target, source, bounds)
-
-
-def roof(quick):
-    """Large lookups against a streaming copy of the bytes that have to move: how near to what the memory can do."""
-    for name, table, ids in _large(quick):
-        out = fastemb.buffers.empty((ids.size, table.shape[1]), np.dtype(np.float32))
-        nbytes = moved(table, ids)
-        source, target, copy = streaming_copy(nbytes // 2)
-        ours = functools.partial(fastemb.gather, table, ids, out=out)
-
-        def check(ours=ours, copy=copy, out=out, table=table, ids=ids, source=source, target=target, nbytes=nbytes):
-            copied = nbytes // 2 // simd.WIDE * simd.WIDE // 4
-            out[:] = np.nan
-            ours()
-            copy()
-            np.testing.assert_array_equal(out, table[ids])
-            np.testing.assert_array_equal(target[:copied], source[:copied])
-
-        yield Comparison(name, "streaming copy", ours, copy, 0.85, check, nbytes)
-        # What the machine loses by the order of the rows alone: the same rows, the same bytes, one after the other.
-        other = fastemb.buffers.empty(out.shape, out.dtype)
-        order = np.sort(ids)
-        in_order = functools.partial(fastemb.gather, table, order, out=other)
-        equal = same(in_order, functools.partial(table.__getitem__, order))
-        yield Comparison(name, "the same rows in order", ours, in_order, None, equal, nbytes)
 
 
 def _process(code):
@@ -217,7 +158,7 @@ CASES: dict[str, Callable[[bool], Iterator[Comparison]]] = {
     "bag": bag,
     "bag-slow": bag_slow,
     "update": peer_update.update,
-    "roof": roof,
+    "roof": peer_roof.roof,
     "start": start,
 }
 

@@ -29,8 +29,9 @@ def bag_groups(num_rows: int, bags: Bags, *, scale_grad_by_freq: bool) -> tuple[
     """
     bags = bags._replace(ids=all_indices(bags.ids, num_rows))
     groups = Groups.of(bags.ids, num_rows, bags.padding_idx)
-    numbers = bags.numbers[groups.positions]
     factors = None if bags.weights is None else bags.weights[groups.positions]
+    numbers = groups.positions  # which nobody needs any more
+    cpu().bag_numbers(numbers, numbers, bags.offsets)
     divisors = bags.divisors(bags.ids)
     if divisors is None:
         return groups._replace(positions=numbers, coefficients=factors), scale_grad_by_freq

@@ -306,3 +306,25 @@ def test_bad_input(gradient, grad, mode, error, text):
 def test_greatest_elements_have_no_weights():
     with pytest.raises(ValueError, match="^mode 'max' has no per_sample_weights$"):
         fastemb.embedding_bag_weight_grad(np.ones((4, 2)), [0, 1], [0], np.ones((1, 2)), mode="max")
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_bags_of_positions(rng, name, in_place):
+    kernels, offsets = BACKENDS[name], np.array([0, 0, 7, 7, 30, 31, 31])
+    positions = rng.permutation(31)
+    numbers = positions.copy() if in_place else np.full(31, -7)
+    with unchanged(offsets):
+        assert kernels.bag_numbers(numbers, numbers if in_place else positions, offsets) == -1
+    wanted = [next(b for b in range(6) if offsets[b] <= p < offsets[b + 1]) for p in positions]
+    assert numbers.tolist() == wanted
+    part = np.full(31, -7)
+    assert kernels.bag_numbers_range(part, positions, offsets, 4, 9) == -1
+    assert part.tolist() == [-7] * 4 + wanted[4:9] + [-7] * 22
+    for bad in (-1, 31, 2**40):
+        positions[20] = bad
+        with unchanged(part):
+            assert kernels.bag_numbers(part, positions, offsets) == 20
+    for none in (np.array([0]), np.array([0, 0])):
+        assert kernels.bag_numbers(part[:0], positions[:0], none) == -1
+        assert kernels.bag_numbers(part[:1], positions[:1], none) == 0

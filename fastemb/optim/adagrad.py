@@ -101,7 +101,7 @@ class RowWiseAdagrad(Optimizer):
     Notes
     -----
     State: `RowWiseAdagradState`, one number a row: D times less than Adagrad's. The rule of FBGEMM and TorchRec. The
-    squares are summed in as many parts as a vector of 64 bytes has lanes, then the parts in order, on every CPU. Moves
+    squares are summed in as many parts as a vector of 64 bytes has lanes, then the parts by halves, on every CPU. Moves
     ``(L + 2 * U) * D * itemsize`` bytes.
 
     Examples

@@ -6,6 +6,8 @@ from .bag_grad import (
     bag_dots_range,
     bag_max_grad,
     bag_max_grad_range,
+    bag_numbers,
+    bag_numbers_range,
     bag_winners,
     bag_winners_range,
 )
@@ -47,6 +49,8 @@ __all__ = [
     "bag_max_grad",
     "bag_max_grad_range",
     "bag_max_range",
+    "bag_numbers",
+    "bag_numbers_range",
     "bag_sum",
     "bag_sum_range",
     "bag_winners",

@@ -221,3 +221,56 @@ def bag_dots(
         return bag_dots_range(dots, weight, indices, offsets, grad, padding_idx, 0, offsets.size - 1)
     with threads.region():
         return _dots_parallel(dots, weight, indices, offsets, grad, padding_idx, parts)
+
+
+@jit(fastmath=EXACT)
+def _look_bags_up(numbers, positions, offsets, table, start, stop):
+    for b in range(np.uintp(offsets.size - 1)):
+        for k in range(np.uintp(offsets[b]), np.uintp(offsets[b + np.uintp(1)])):
+            table[k] = b
+    for k in range(np.uintp(start), np.uintp(stop)):
+        numbers[k] = table[np.uintp(positions[k])]
+
+
+@jit(fastmath=EXACT)
+def bag_numbers_range(numbers, positions, offsets, start, stop):
+    """The bag of each position: ``offsets[numbers[k]] <= positions[k] < offsets[numbers[k] + 1]``.
+
+    Parameters
+    ----------
+    numbers : (P,) int64
+        Output; may be `positions` itself.
+    positions : (P,) int64
+        In ``[0, L)`` with ``L = offsets[B]``.
+    offsets : (B + 1,) int64
+        Where bags begin, and the last one ends; from 0, not decreasing.
+    start, stop : int
+        The part of the positions to do.
+
+    Returns
+    -------
+    int
+        First k with ``positions[k]`` outside ``[0, L)``, nothing written then; or -1.
+
+    Notes
+    -----
+    Makes a table of the bags of all L positions, int32 where that is enough, and reads it. Moves
+    ``16 * P + 8 * L`` bytes.
+    """
+    bags = offsets.size - 1
+    length = offsets[bags] if bags > 0 else np.int64(0)
+    bad = first_bad(positions, length, start, stop)
+    if bad < 0:
+        if bags < 1 << 31:
+            _look_bags_up(numbers, positions, offsets, np.empty(length, np.int32), start, stop)
+        else:
+            _look_bags_up(numbers, positions, offsets, np.empty(length, np.int64), start, stop)
+    return bad
+
+
+def bag_numbers(numbers: NDArray[Any], positions: NDArray[Any], offsets: NDArray[Any]) -> int:
+    """The bags of all P positions, in the caller's thread.
+
+    Parameters and result as `bag_numbers_range`.
+    """
+    return bag_numbers_range(numbers, positions, offsets, 0, positions.size)

@@ -92,6 +92,15 @@ def _sum_pieces(partial, grad, positions, coefficients, lo, hi, divisors, bounds
             _sum_run(partial[p], grad, positions, coefficients, lo[p], hi[p], divisors[p])
 
 
+@jit(fastmath=EXACT)
+def _longest(starts, count):
+    """Positions in the longest of the first `count` runs."""
+    longest = np.int64(0)
+    for u in range(np.uintp(count)):
+        longest = max(longest, starts[u + np.uintp(1)] - starts[u])
+    return longest
+
+
 def _pieces_of(starts, long):
     """(lo, hi, run length) of every SUM_BLOCK positions of the runs `long`, and where each run's pieces start."""
     lengths = starts[long + 1] - starts[long]
@@ -220,7 +229,8 @@ def row_pass(rule: Any, ask: Any = ask_for_state) -> tuple[Any, Any]:
         total = int(starts[count])
         # The common case first: no run is long, and equal shares of positions are cut between rows.
         done = starts[: count + 1]
-        long = np.flatnonzero(np.diff(done) > SUM_BLOCK) if total > SUM_BLOCK else _NONE
+        hot = total > SUM_BLOCK and _longest(starts, count) > SUM_BLOCK
+        long = np.flatnonzero(np.diff(done) > SUM_BLOCK) if hot else _NONE
         with threads.region():
             if long.size:  # in pieces, which are equal work, however few rows they belong to
                 lo, hi, length, first = _pieces_of(starts, long)

@@ -275,11 +275,17 @@ def sqrt(context, x):
 
 @intrinsic
 def sum_lanes(context, x):
-    """Sum over the lanes, from the first to the last."""
+    """Sum over the lanes: the second half of them added to the first, and so on, until one is left."""
 
     def codegen(context, builder, signature, arguments):
-        element = arguments[0].type.element
-        return _call(builder, f"llvm.vector.reduce.fadd.{_suffix(x)}", element, ir.Constant(element, -0.0), *arguments)
+        (vector,) = arguments
+        while (half := vector.type.count // 2) > 0:
+            first, second = (
+                builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(INT32, half), list(lanes)))
+                for lanes in (range(half), range(half, 2 * half))
+            )
+            vector = builder.fadd(first, second)
+        return builder.extract_element(vector, INT32(0))
 
     return x.dtype(x), codegen
 

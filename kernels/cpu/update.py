@@ -81,18 +81,16 @@ def _adagrad(weight, state, row, total, hyper):
 
 
 @jit(fastmath=EXACT, inline=True)
-def _sum_of_squares(total):
-    """In as many parts as a line has lanes, and then the parts in order: the same on every CPU."""
-    zero = total.dtype.type(0)
+def _sum_of_squares(start, nbytes, zero):
+    """Of the numbers at an address: in as many parts as a line has lanes, then the parts by halves, on every CPU."""
     parts = simd.line(zero)
-    start, nbytes = simd.address(total), np.uintp(total.size * total.itemsize)
     at = np.uintp(0)
     while at + np.uintp(simd.LINE) <= nbytes:
         g = simd.load(start + at, parts)
         parts = simd.add(parts, simd.mul(g, g))
         at += np.uintp(simd.LINE)
     if at < nbytes:
-        g = simd.load_first(start + at, parts, np.int64((nbytes - at) // np.uintp(total.itemsize)))
+        g = simd.load_first(start + at, parts, np.int64((nbytes - at) // simd.item_size(zero)))
         parts = simd.add(parts, simd.mul(g, g))
     return simd.sum_lanes(parts)
 
@@ -107,7 +105,10 @@ def _rowwise_adagrad(weight, state, row, total, hyper):
     lr = weight.dtype.type(hyper[0])
     decay = weight.dtype.type(hyper[1])
     eps = weight.dtype.type(hyper[2])
-    new = squares[row, 0] + _sum_of_squares(total) / weight.dtype.type(max(total.size, 1))
+    zero = weight.dtype.type(0)
+    # As numbers: to pass the array on costs two atomic counts of references, which is as much as the sum itself.
+    total_of_squares = _sum_of_squares(simd.address(total), np.uintp(total.size * total.itemsize), zero)
+    new = squares[row, 0] + total_of_squares / weight.dtype.type(max(total.size, 1))
     squares[row, 0] = new
     rate = lr / (np.sqrt(new) + eps)
     for j in range(total.size):

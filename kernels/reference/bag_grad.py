@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .bag import bad_in_bags, greatest
+from .check import first_bad
 
 
 def bag_winners_range(winners, weight, indices, offsets, padding_idx, start, stop):
@@ -64,3 +65,16 @@ def bag_dots(
 ) -> int:
     """See `fastemb.kernels.cpu.bag_dots`."""
     return bag_dots_range(dots, weight, indices, offsets, grad, padding_idx, 0, offsets.size - 1)
+
+
+def bag_numbers_range(numbers, positions, offsets, start, stop):
+    """See `fastemb.kernels.cpu.bag_numbers_range`."""
+    bad = first_bad(positions, int(offsets[-1]) if offsets.size > 1 else 0, start, stop)
+    if bad < 0:
+        numbers[start:stop] = np.searchsorted(offsets, positions[start:stop], side="right") - 1
+    return bad
+
+
+def bag_numbers(numbers: NDArray[Any], positions: NDArray[Any], offsets: NDArray[Any]) -> int:
+    """See `fastemb.kernels.cpu.bag_numbers`."""
+    return bag_numbers_range(numbers, positions, offsets, 0, positions.size)

@@ -47,17 +47,17 @@ def _adagrad(weight, state, total, hyper):
 
 
 def _sum_of_squares(total):
-    """In as many parts as 64 bytes hold numbers, and then the parts in order."""
+    """In as many parts as 64 bytes hold numbers, and then the second half of them added to the first, and so on."""
     lanes = 64 // total.itemsize
     padded = np.zeros((len(total), -(-total.shape[1] // lanes), lanes), total.dtype)
     padded.reshape(len(total), padded.shape[1] * lanes)[:, : total.shape[1]] = total
     parts = np.zeros((len(total), lanes), total.dtype)
     for k in range(padded.shape[1]):
         parts += padded[:, k] * padded[:, k]
-    result = np.zeros(len(total), total.dtype)
-    for lane in range(lanes):
-        result += parts[:, lane]
-    return result[:, np.newaxis]
+    while parts.shape[1] > 1:
+        half = parts.shape[1] // 2
+        parts = parts[:, :half] + parts[:, half:]
+    return parts
 
 
 def _rowwise_adagrad(weight, state, total, hyper):

@@ -1,0 +1,109 @@
+"""Lookups and updates against what the memory can do: the share of it that they reach."""
+
+import functools
+
+import numpy as np
+
+import fastemb
+from fastemb import optim
+from fastemb.kernels import cpu, reference
+from fastemb.kernels.cpu import simd
+
+from . import data, roofline
+from .comparison import Comparison, moved, same, table_of
+from .peer_bags import BAGS, fill, problem
+from .peer_update import RULES
+
+KERNELS = {
+    # the kernel of a rule, and its numbers: a rate of 0, so that it can go on for ever
+    optim.SGD: ("sgd", (0.0, 1.0)),
+    optim.Adagrad: ("adagrad", (0.0, 1.0, 1e-8)),
+    optim.RowWiseAdagrad: ("rowwise_adagrad", (0.0, 1.0, 1e-8)),
+    optim.Adam: ("adam", (0.0, 1.0, 0.1, 0.001, 1e-8)),
+}
+
+LARGE = [("1M x 128", 1_000_000, 128), ("200k x 512", 200_000, 512), ("1M x 33", 1_000_000, 33)]
+
+
+def large(quick):
+    """(name, table, ids) of large lookups."""
+    for name, num_rows, width in LARGE[:1] if quick else LARGE:
+        table = table_of(num_rows, width)
+        for stream in ("uniform",) if quick else data.STREAMS:
+            yield f"{name} L 65,536 {stream}", table, data.STREAMS[stream](num_rows, 65_536)
+
+
+def _lookups(quick):
+    """Large lookups against a streaming copy of the bytes that have to move: how near to what the memory can do."""
+    for name, table, ids in large(quick):
+        out = fastemb.buffers.empty((ids.size, table.shape[1]), np.dtype(np.float32))
+        nbytes = moved(table, ids)
+        source, target, copy = roofline.streaming_copy(nbytes // 2)
+        ours = functools.partial(fastemb.gather, table, ids, out=out)
+
+        def check(ours=ours, copy=copy, out=out, table=table, ids=ids, source=source, target=target, nbytes=nbytes):
+            copied = nbytes // 2 // simd.WIDE * simd.WIDE // 4
+            out[:] = np.nan
+            ours()
+            copy()
+            np.testing.assert_array_equal(out, table[ids])
+            np.testing.assert_array_equal(target[:copied], source[:copied])
+
+        yield Comparison(name, "streaming copy", ours, copy, 0.85, check, nbytes)
+        # What the machine loses by the order of the rows alone: the same rows, the same bytes, one after the other.
+        other = fastemb.buffers.empty(out.shape, out.dtype)
+        order = np.sort(ids)
+        in_order = functools.partial(fastemb.gather, table, order, out=other)
+        equal = same(in_order, functools.partial(table.__getitem__, order))
+        yield Comparison(name, "the same rows in order", ours, in_order, None, equal, nbytes)
+
+
+def _updates(quick):
+    """The row pass of a step of bags against scaling the same distinct rows, of the table and of the rule's state."""
+    for name, num_rows, width, bags, length, stream in BAGS[:1] if quick else BAGS:
+        ids, offsets = problem(num_rows, bags, length, stream)
+        rows, positions, starts, numbers = np.empty((4, ids.size + 1), np.int64)
+        count = np.empty(1, np.int64)
+        cpu.group(rows[:-1], starts, positions[:-1], count, ids, num_rows, -1)
+        distinct = int(count[0])
+        rows, starts, positions = rows[:distinct], starts[: distinct + 1], positions[: ids.size]
+        cpu.bag_numbers(numbers[: ids.size], positions, np.append(offsets, ids.size))
+        dy = np.random.default_rng(3).integers(-4, 5, (bags, width)).astype(np.float32)
+        none = np.empty(0, np.float32)
+        for rule, *_ in RULES[:1] if quick else RULES:
+            table = fill(np.empty((num_rows, width), np.float32))
+            arrays = tuple(array.reshape(num_rows, -1) for array in rule.init(table).arrays().values())
+            name_of_kernel, hyper = KERNELS[type(rule)]
+            runs = (starts, numbers[: ids.size], none)
+            ours = functools.partial(getattr(cpu, name_of_kernel), table, arrays, dy, rows, *runs, hyper, False)
+            wide = [table, *(array for array in arrays if array.shape[1] > 1)]
+            scale = roofline.scaling(wide, rows)
+            equal = functools.partial(_check, ours, scale, name_of_kernel, hyper)
+            nbytes = 2 * distinct * width * 4 * len(wide)
+            # Elsewhere the caches hold the rows, or there are several gradient rows to each, and scaling is no limit.
+            target = 0.8 if num_rows > 100_000 and 2 * distinct > ids.size > bags else None
+            yield Comparison(f"{name}, {type(rule).__name__}", "scaling the rows", ours, scale, target, equal, nbytes)
+
+
+def _check(ours, scale, name, hyper):
+    """A thousand rows have the bits of the reference; a rate of 0 and a factor of 1 change no row."""
+    table, arrays, dy, rows, starts, numbers, none, *_ = ours.args
+    some = slice(min(1000, rows.size))
+    results = []
+    for kernels in (reference, cpu):
+        block, state = table[rows[some]], tuple(array[rows[some]] for array in arrays)
+        runs = (np.arange(len(block)), starts[: len(block) + 1], numbers, none)
+        assert getattr(kernels, name)(block, state, dy, *runs, (0.5, *hyper[1:]), False) == -1
+        results.append((block, *state))
+    for mine, wanted in zip(*results, strict=True):
+        np.testing.assert_array_equal(mine, wanted)
+    before = table[rows].copy()
+    assert ours() == -1
+    scale()
+    np.testing.assert_array_equal(table[rows], before)
+
+
+def roof(quick):
+    """Large lookups against a streaming copy of the bytes that have to move, and updates against scaled rows."""
+    yield from _lookups(quick)
+    yield from _updates(quick)
