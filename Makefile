@@ -28,7 +28,7 @@ test-peers: .venv-peers/.ready
 
 .venv-peers/.ready: pyproject.toml
 	$(PYTHON) -m venv .venv-peers
-	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[bench,test]' torch==2.13.0
+	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[bench,test]' torch==2.13.0 gensim
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps fbgemm-gpu-cpu==1.8.0
 	@touch $@
 

@@ -4,11 +4,14 @@ import dataclasses
 import importlib.util
 from collections.abc import Callable
 
+import numba
 import numpy as np
+import threadpoolctl
 
 PEERS = {
     "torch": "pip install torch==2.13.0",
     "fbgemm_gpu": "pip install --no-deps fbgemm-gpu-cpu==1.8.0",
+    "gensim": "pip install gensim",
     "scipy": "pip install scipy",
 }
 """Modules of the peers, and how to get them."""
@@ -70,3 +73,14 @@ def filled(ours, kernel, out):
         np.testing.assert_array_equal(out, ours())
 
     return check
+
+
+def set_threads(count):
+    """Give fastemb, torch and BLAS the same number of threads."""
+    numba.set_num_threads(count)
+    threadpoolctl.threadpool_limits(count)
+    if has("torch"):
+        import torch
+
+        torch.set_num_threads(count)
+        torch.sparse.check_sparse_tensor_invariants.disable()  # its default, but said aloud it warns no more

@@ -13,7 +13,7 @@ import numpy as np
 import fastemb
 from fastemb.kernels import cpu
 
-from . import data, peer_roof, peer_update, workloads
+from . import data, peer_roof, peer_train, peer_update, workloads
 from .comparison import Comparison, filled, has, moved, same, table_of
 from .peer_bags import bag, bag_slow
 
@@ -158,6 +158,7 @@ CASES: dict[str, Callable[[bool], Iterator[Comparison]]] = {
     "bag": bag,
     "bag-slow": bag_slow,
     "update": peer_update.update,
+    "train": peer_train.train_steps,
     "roof": peer_roof.roof,
     "start": start,
 }

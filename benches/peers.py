@@ -11,7 +11,6 @@ from pathlib import Path
 import numba
 import rich.console
 import rich.progress
-import threadpoolctl
 
 from . import comparison, machine, measure, peer_cases, peer_report, roofline
 
@@ -70,16 +69,6 @@ def means_of(records):
             }
 
 
-def set_threads(count):
-    """Give fastemb, torch and BLAS the same number of threads."""
-    numba.set_num_threads(count)
-    threadpoolctl.threadpool_limits(count)
-    if comparison.has("torch"):
-        import torch
-
-        torch.set_num_threads(count)
-
-
 def main(arguments=None):
     """Run the comparisons; with --check the exit code says whether all targets hold."""
     parser = argparse.ArgumentParser(prog="python -m benches.peers", description=__doc__)
@@ -100,7 +89,7 @@ def main(arguments=None):
         parser.error(f"--threads must be in [1, {numba.config.NUMBA_NUM_THREADS}]")
 
     console = rich.console.Console(width=None if sys.stdout.isatty() else 165)
-    set_threads(options.threads)
+    comparison.set_threads(options.threads)
     for peer, remedy in comparison.PEERS.items():
         if not comparison.has(peer):
             console.print(f"[bold]Missing:[/bold] {peer} is not installed, its comparisons are left out ({remedy}).")
