@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,16 @@ def same_kind(name: str, saved: Any, own: NDArray[Any]) -> NDArray[Any]:
         msg = f"{name} must have shape {own.shape} and dtype {own.dtype}, got {array.shape} and {array.dtype}"
         raise ValueError(msg)
     return array
+
+
+def require_entries(name: str, saved: Any, wanted: set[str]) -> None:
+    """TypeError for what is no mapping, ValueError for one with other entries."""
+    if not isinstance(saved, Mapping):
+        msg = f"{name} must be a mapping, got {type(saved).__name__}"
+        raise TypeError(msg)
+    if set(saved) != wanted:
+        msg = f"{name} must have the entries {sorted(wanted)}, got {sorted(map(str, saved))}"
+        raise ValueError(msg)
 
 
 def in_columns(array: Any) -> Any:
@@ -82,22 +92,35 @@ class State:
             Missing or unknown names, another shape or dtype, an array of this state that is read-only. After any error
             nothing has changed.
         """
+        self.loader(saved)()
+
+    def loader(self, saved: Mapping[str, Any]) -> Callable[[], None]:
+        """Check what `load_state_dict` is given, and return what takes it over.
+
+        Parameters
+        ----------
+        saved : mapping
+            With the names, shapes and dtypes of this state.
+
+        Returns
+        -------
+        callable
+            Without parameters; nothing has changed before it is called.
+        """
         step, arrays, missed = self._checked(saved)
-        for name, array in self.arrays().items():
-            array[...] = arrays[name]
-        if self.missed:
-            self.missed.take(*missed)
-        self.step = step
+
+        def load() -> None:
+            for name, array in self.arrays().items():
+                array[...] = arrays[name]
+            if self.missed:
+                self.missed.take(*missed)
+            self.step = step
+
+        return load
 
     def _checked(self, saved: Mapping[str, Any]) -> tuple[int, dict[str, NDArray[Any]], tuple[NDArray[Any], ...]]:
         own = self.arrays()
-        if not isinstance(saved, Mapping):
-            msg = f"state must be a mapping, got {type(saved).__name__}"
-            raise TypeError(msg)
-        names = set(self.state_dict())
-        if set(saved) != names:
-            msg = f"state must have the entries {sorted(names)}, got {sorted(map(str, saved))}"
-            raise ValueError(msg)
+        require_entries("state", saved, set(self.state_dict()))
         for name, array in own.items():
             as_table(in_columns(array), f"state.{name}", write=True)
         arrays = {name: same_kind(f"state {name!r}", saved[name], array) for name, array in own.items()}

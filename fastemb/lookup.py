@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any, SupportsIndex, TypeVar
 
 import numpy as np
@@ -10,6 +11,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from . import _options, buffers
 from ._arrays import (
+    Indices,
+    Table,
     TensorLike,
     as_indices,
     as_out,
@@ -139,17 +142,29 @@ def gather(weight: NDArray[_S], indices: TensorLike, *, out: NDArray[_S] | None 
         require_disjoint({"out": result}, {"weight": table, "indices": ids})
     kernels = backend(table if result.flags.aligned else result)
     rows = result.reshape(ids.size, width)
+    _fill(rows, table, ids, kernels)
+    return result if out is None else out
+
+
+def _fill(rows: NDArray[Any], table: Table, ids: Indices, kernels: ModuleType) -> None:
+    """Copy the rows that `ids` name into `rows`, (L, D); IndexError, and nothing written, if one is out of range."""
+    num_rows = table.shape[0]
     readable = kernel_indices(ids)
     if readable is not None and kernels is not reference():
         if kernels.gather(rows, table, readable) >= 0:
             raise index_error(ids, num_rows)
-        return result if out is None else out
+        return
     check_indices(ids, num_rows)
     done = 0
     for block in index_blocks(ids):
         kernels.gather(rows[done : done + block.size], table, block)
         done += block.size
-    return result if out is None else out
+
+
+def gather_columns(out: NDArray[Any], columns: slice, weight: NDArray[Any], indices: Indices) -> None:
+    """`gather` into some columns of `out`, (L, D), which the caller has made."""
+    table = as_table(weight)
+    _fill(out[:, columns], table, indices, backend(table))
 
 
 def one_hot(indices: TensorLike, num_classes: SupportsIndex, dtype: DTypeLike = np.float32) -> NDArray[Any]:

@@ -7,7 +7,7 @@ from typing import Any, Self, SupportsFloat, SupportsIndex
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .._arrays import TensorLike, accumulator, as_gradient, as_indices, check_indices
+from .._arrays import Indices, TensorLike, accumulator, as_gradient, as_indices, check_indices
 from .._groups import Groups, row_gradient
 from ..functional import gather, renorm_
 from ..optim import Optimizer, State
@@ -198,11 +198,36 @@ class Embedding(TableLayer):
         """
         if self.max_norm is not None or self._moves:
             ids = as_indices(ids)  # read once: a tensor may be handed over only once
-            check_indices(ids, self.num_embeddings)
-            self._catch_up(ids)
-            if self.max_norm is not None:
-                renorm_(self.weight, ids, self.max_norm, self.norm_type)
+            self.require(ids)
+            self.make_ready(ids)
         return gather(self.weight, ids)
+
+    def require(self, ids: Indices) -> None:
+        """IndexError unless all ids are in range.
+
+        Parameters
+        ----------
+        ids : ndarray of int
+            What will be looked up.
+
+        Raises
+        ------
+        IndexError
+            An id out of range.
+        """
+        check_indices(ids, self.num_embeddings)
+
+    def make_ready(self, ids: Indices) -> None:
+        """Do to the rows what comes before a lookup: bring them up to date, and shrink them to `max_norm`.
+
+        Parameters
+        ----------
+        ids : ndarray of int
+            What will be looked up, in range.
+        """
+        self._catch_up(ids)
+        if self.max_norm is not None:
+            renorm_(self.weight, ids, self.max_norm, self.norm_type)
 
     def backward(self, ids: TensorLike, dy: TensorLike) -> None:
         """Add the gradient of a lookup's result to `grad`. A frozen layer does nothing.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike, NDArray
 from .. import _options
 from .._arrays import TensorLike, as_table
 from .._compat import as_dtype
-from .._state import same_kind
+from .._state import require_entries, same_kind
 from ..optim import Optimizer, State
 from ..rowgrad import RowGrad
 from .initialisers import Initialiser, make_table
@@ -52,7 +52,7 @@ class TableLayer(abc.ABC):
         if device != "cpu":
             msg = f"device must be 'cpu' in this version, got {device!r}"
             raise ValueError(msg)
-        kind = _table_dtype(dtype)
+        kind = table_dtype(dtype)
         self._set_options(shape[0], **options)
         self._own(make_table(init, seed, shape, kind), optimizer, frozen=False)
         if self.padding_idx is not None:
@@ -63,7 +63,7 @@ class TableLayer(abc.ABC):
         cls, weight: NDArray[Any], freeze: bool, optimizer: Optimizer | None, dtype: DTypeLike | None, **options: Any
     ) -> Self:
         table = as_table(weight)
-        kind = table.dtype if dtype is None else _table_dtype(dtype)
+        kind = table.dtype if dtype is None else table_dtype(dtype)
         _options.integer("num_embeddings", table.shape[0], at_least=1)
         _options.integer("embedding_dim", table.shape[1], at_least=1)
         self = cls.__new__(cls)
@@ -170,6 +170,26 @@ class TableLayer(abc.ABC):
             optimizer.update(self.weight, state, self.grad, lr=lr, max_grad_norm=max_grad_norm)
             self.grad = None
 
+    def require_optimizer(self, lr: SupportsFloat | None = None) -> None:
+        """Check that a step can be taken: for what is going to take several.
+
+        Parameters
+        ----------
+        lr : float, optional
+            The learning rate of the step.
+
+        Raises
+        ------
+        RuntimeError
+            The layer has no optimizer, and is not frozen.
+        ValueError
+            A learning rate that the optimizer does not take.
+        """
+        if not self._frozen:
+            rule, _ = self._training()
+            if lr is not None:
+                rule.check_rate(lr)
+
     def _training(self) -> tuple[Optimizer, State]:
         if self.optimizer is None or self.state is None:
             kind = type(self).__name__
@@ -266,18 +286,32 @@ class TableLayer(abc.ABC):
         ValueError
             Missing or unknown names, another shape or dtype, a read-only table. After any error nothing has changed.
         """
-        if not isinstance(saved, Mapping):
-            msg = f"state_dict must be a mapping, got {type(saved).__name__}"
-            raise TypeError(msg)
-        names = {"weight"} | ({"optimizer"} if self.state is not None else set())
-        if set(saved) != names:
-            msg = f"state_dict must have the entries {sorted(names)}, got {sorted(map(str, saved))}"
-            raise ValueError(msg)
+        self.loader(saved)()
+
+    def loader(self, saved: Mapping[str, Any]) -> Callable[[], None]:
+        """Check what `load_state_dict` is given, and return what takes it over.
+
+        Parameters
+        ----------
+        saved : mapping
+            With the names, shapes and dtypes of this layer.
+
+        Returns
+        -------
+        callable
+            Without parameters; nothing has changed before it is called.
+        """
+        require_entries("state_dict", saved, {"weight"} | ({"optimizer"} if self.state is not None else set()))
         weight = same_kind("weight", saved["weight"], self.weight)
         as_table(self.weight, write=True)
-        if self.state is not None:
-            self.state.load_state_dict(saved["optimizer"])
-        self.weight[...] = weight
+        load_state = None if self.state is None else self.state.loader(saved["optimizer"])
+
+        def load() -> None:
+            if load_state is not None:
+                load_state()
+            self.weight[...] = weight
+
+        return load
 
     def __repr__(self) -> str:
         """Sizes, dtype and the options that are set."""
@@ -289,5 +323,6 @@ class TableLayer(abc.ABC):
         return f"{type(self).__name__}({', '.join(options)})"
 
 
-def _table_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+def table_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """A dtype that tables may have, in native byte order."""
     return as_table(np.empty((0, 0), as_dtype(dtype)), "dtype").dtype.newbyteorder("=")

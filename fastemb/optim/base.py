@@ -213,7 +213,7 @@ class Optimizer(Rule):
         **read: NDArray[Any],
     ) -> Callable[..., None]:
         """Check everything but the indices, and return what takes the step."""
-        rate = self.lr if lr is None else self._rate(lr)
+        rate = self.lr if lr is None else self.check_rate(lr)
         limit = None if max_grad_norm is None else _options.real("max_grad_norm", max_grad_norm, infinite=True)
         arrays = self._state_arrays(table, state)
         step = _options.integer("state.step", state.step, at_least=0) + 1

@@ -75,9 +75,28 @@ class Ftrl(Optimizer):
     def __post_init__(self) -> None:
         """Check that lr, which divides, is above 0."""
         super().__post_init__()
-        self._rate(self.lr)
+        self.check_rate(self.lr)
 
-    def _rate(self, lr: SupportsFloat) -> float:
+    def check_rate(self, lr: SupportsFloat) -> float:
+        """A learning rate above 0.
+
+        Parameters
+        ----------
+        lr : float
+            What a step is to be given.
+
+        Returns
+        -------
+        float
+            The same number.
+
+        Raises
+        ------
+        TypeError
+            Not a number.
+        ValueError
+            Not above 0.
+        """
         return _options.real("lr", lr, above=0.0)
 
     def _layout(self, num_rows: int, width: int) -> dict[str, tuple[tuple[int, ...], float]]:

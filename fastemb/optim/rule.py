@@ -88,8 +88,26 @@ class Rule(abc.ABC):
         kind = type(state) is self._state
         return kind and same_mode and wanted == {name: a.shape for name, a in state.arrays().items()}
 
-    def _rate(self, lr: SupportsFloat) -> float:
-        """A learning rate, checked."""
+    def check_rate(self, lr: SupportsFloat) -> float:
+        """A learning rate, if it is one for this rule.
+
+        Parameters
+        ----------
+        lr : float
+            What a step is to be given.
+
+        Returns
+        -------
+        float
+            The same number.
+
+        Raises
+        ------
+        TypeError
+            Not a number.
+        ValueError
+            Out of range.
+        """
         return _options.real("lr", lr)
 
     @abc.abstractmethod

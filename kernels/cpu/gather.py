@@ -37,7 +37,8 @@ def _copy_rows_cached(out, weight, indices, start, stop):
     wide, line = simd.wide(zero), simd.line(zero)
     row_bytes = np.uintp(weight.shape[1] * weight.itemsize)
     base, stride = simd.address(weight), np.uintp(weight.strides[0])
-    target = simd.address(out) + np.uintp(start) * row_bytes
+    out_stride = np.uintp(out.strides[0])
+    target = simd.address(out) + np.uintp(start) * out_stride
     last_ahead, ahead, ahead_bytes = _far_and_wide(weight, stop)
     for k in range(np.uintp(start), np.uintp(stop)):  # unsigned: Numba wraps signed positions around
         if k < last_ahead:
@@ -57,7 +58,7 @@ def _copy_rows_cached(out, weight, indices, start, stop):
             else:
                 n = np.int64(row_bytes // np.uintp(weight.itemsize))
                 simd.store_first(target, simd.load_first(source, line, n), n)
-        target += row_bytes
+        target += out_stride
 
 
 @jit(fastmath=EXACT)
@@ -102,7 +103,8 @@ def _copy_rows_streamed(out, weight, indices, start, stop):
 
 
 @jit(fastmath=EXACT)
-def _copy_rows(out, weight, indices, start, stop, streamed):
+def _copy_rows(out, weight, indices, start, stop, large):
+    streamed = large and out.strides[0] == out.shape[1] * out.itemsize
     if weight.shape[1] > 1 and weight.strides[1] != weight.itemsize:
         for k in range(start, stop):
             row = np.int64(indices[k])
@@ -120,8 +122,8 @@ def gather_range(out, weight, indices, start, stop):
 
     Parameters
     ----------
-    out : (L, D), dtype of weight, C-contiguous
-        Rows ``start`` to ``stop`` are written. Must not overlap ``weight``.
+    out : (L, D), dtype of weight, each row contiguous
+        Rows ``start`` to ``stop`` are written, nothing between them. Must not overlap ``weight``.
     weight : (N, D) float32 or float64
         The table; any strides, never written.
     indices : (L,) int32 or int64
@@ -137,7 +139,7 @@ def gather_range(out, weight, indices, start, stop):
     Notes
     -----
     Moves ``2 * (stop - start) * D * itemsize`` bytes and the indices. No arithmetic: bits are copied. An output above
-    `STREAM_ABOVE` bytes is written past the caches.
+    `STREAM_ABOVE` bytes whose rows lie one after the other is written past the caches.
     """
     bad = first_bad(indices, weight.shape[0], start, stop)
     if bad < 0:
@@ -151,9 +153,9 @@ def _gather_parallel(out, weight, indices, parts):
     if bad >= 0:
         return bad
     total = indices.size
-    streamed = out.size * out.itemsize > STREAM_ABOVE
+    large = out.size * out.itemsize > STREAM_ABOVE
     for c in numba.prange(parts):
-        _copy_rows(out, weight, indices, part(total, c, parts), part(total, c + 1, parts), streamed)
+        _copy_rows(out, weight, indices, part(total, c, parts), part(total, c + 1, parts), large)
     return -1
 
 

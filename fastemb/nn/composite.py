@@ -1,0 +1,113 @@
+"""What layers made of several tables share, and a table all of whose rows take part in every call."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from typing import Any, SupportsFloat
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._state import require_entries
+from ..optim import Optimizer, State
+from ..rowgrad import RowGrad
+from .table import TableLayer
+
+
+class Composite(abc.ABC):
+    """A layer whose parameters are tables of other layers: `step`, `state_dict` and the rest go through them."""
+
+    @abc.abstractmethod
+    def tables(self) -> dict[str, TableLayer]:
+        """The layers that hold the parameters, by name, each once.
+
+        Returns
+        -------
+        dict of str to layer
+            The layers themselves.
+        """
+
+    def step(self, *, lr: SupportsFloat | None = None) -> None:
+        """Apply what is pending with the optimizer, and clear it.
+
+        Parameters
+        ----------
+        lr : float, optional
+            Learning rate of this step, in place of the optimizer's own.
+
+        Raises
+        ------
+        RuntimeError
+            The layer has no optimizer.
+        """
+        for table in self.tables().values():
+            table.step(lr=lr)
+
+    def zero_grad(self) -> None:
+        """Forget what is pending."""
+        for table in self.tables().values():
+            table.zero_grad()
+
+    def flush(self) -> None:
+        """Bring all rows up to date, with an optimizer in mode "exact"; else nothing is to be done."""
+        for table in self.tables().values():
+            table.flush()
+
+    def parameters(self) -> list[NDArray[Any]]:
+        """The arrays that training changes.
+
+        Returns
+        -------
+        list of ndarray
+            The arrays themselves, each once.
+        """
+        return [array for table in self.tables().values() for array in table.parameters()]
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that training changes, by the name of the table.
+
+        Returns
+        -------
+        dict
+            ``{name: state_dict of that table}``. The arrays are the layer's own: copy them to keep a snapshot.
+        """
+        return {name: table.state_dict() for name, table in self.tables().items()}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` gave, once all of it is known to fit. What is pending is kept.
+
+        Parameters
+        ----------
+        saved : mapping
+            With the names, shapes and dtypes of this layer.
+
+        Raises
+        ------
+        TypeError
+            Not a mapping, or an entry that is not one or not an array.
+        ValueError
+            Missing or unknown names, another shape or dtype. After any error nothing has changed.
+        """
+        tables = self.tables()
+        require_entries("state_dict", saved, set(tables))
+        loaders = [table.loader(saved[name]) for name, table in tables.items()]
+        for load in loaders:
+            load()
+
+
+class Dense(TableLayer):
+    """A matrix of parameters all of whose rows have a gradient; `backward` is given the gradient itself."""
+
+    def __init__(self, weight: NDArray[Any], optimizer: Optimizer | None) -> None:
+        self._set_options(len(weight), None, None, 2.0, False)
+        self._own(weight, optimizer, frozen=False)
+
+    def backward(self, *batch: Any) -> None:
+        """Add an (N, D) gradient to `grad`."""
+        (gradient,) = batch
+        self._add(RowGrad(np.arange(self.num_embeddings), gradient, self.num_embeddings))
+
+    def _apply(self, rule: Optimizer, state: State, *batch: Any, **options: Any) -> None:
+        (gradient,) = batch
+        rule.update(self.weight, state, RowGrad(np.arange(len(gradient)), gradient, len(gradient)), **options)
