@@ -12,8 +12,8 @@ LARGEST = 2**63 - 1
 """Of a number of rows or steps: what fits into a 64-bit index."""
 
 
-def integer(name: str, value: SupportsIndex, *, at_least: int) -> int:
-    """An int from `at_least` to `LARGEST`; TypeError for what is not an integer, ValueError outside."""
+def integer(name: str, value: SupportsIndex, *, at_least: int, at_most: int = LARGEST) -> int:
+    """An int within limits; TypeError for what is not an integer, ValueError outside."""
     if isinstance(value, (bool, np.bool)):
         msg = f"{name} must be an integer, got {value!r}"
         raise TypeError(msg)
@@ -25,10 +25,15 @@ def integer(name: str, value: SupportsIndex, *, at_least: int) -> int:
     if number < at_least:
         msg = f"{name} must be >= {at_least}, got {number}"
         raise ValueError(msg)
-    if number > LARGEST:
-        msg = f"{name} must be <= {LARGEST}, got {number}"
+    if number > at_most:
+        msg = f"{name} must be <= {at_most}, got {number}"
         raise ValueError(msg)
     return number
+
+
+def size(name: str, value: SupportsIndex) -> int:
+    """Rows or columns of a layer's table: an int from 1 to 2**31 - 1."""
+    return integer(name, value, at_least=1, at_most=2**31 - 1)
 
 
 def real(

@@ -297,3 +297,42 @@ def test_state_dicts_of_another_kind(saved):
     layer = fastemb.Embedding(3, 2)
     with unchanged(layer.weight), pytest.raises((TypeError, ValueError), match="weight must|must be a mapping"):
         layer.load_state_dict(saved)
+
+
+def test_a_width_that_is_known_later():
+    emb = fastemb.Embedding(64, padding_idx=3, optimizer=fastemb.optim.Adam(), seed=1)
+    assert (emb.num_embeddings, emb.embedding_dim, emb.state) == (64, None, None)
+    assert repr(emb).startswith("Embedding(64, None, padding_idx=3")
+    for call in (lambda: emb([1]), lambda: emb.weight, emb.state_dict, emb.parameters):
+        with pytest.raises(RuntimeError, match=r"^embedding_dim of this layer is not known yet: pass it, or call bind"):
+            call()
+    emb.bind(5)
+    same = fastemb.Embedding(64, 5, padding_idx=3, optimizer=fastemb.optim.Adam(), seed=1)
+    assert same_bits(emb.weight, same.weight)
+    assert (emb.weight[3] == 0).all()
+    assert emb.state.m.shape == (64, 5)
+    emb.bind(5)
+    with pytest.raises(ValueError, match="^embedding_dim must be 5, as it is already, got 7$"):
+        emb.bind(7)
+
+
+def test_a_consumer_states_the_width():
+    class Linear:
+        in_features = 12
+
+    emb = fastemb.Embedding(4)
+    emb.bind(Linear())
+    assert emb.weight.shape == (4, 12)
+    bag = fastemb.EmbeddingBag(4)
+    bag.bind(3)
+    assert bag([[0, 1]]).shape == (1, 3)
+    for bad, error in ((0, ValueError), (2.0, TypeError), (2**31, ValueError), (None, TypeError)):
+        with pytest.raises(error, match="^embedding_dim must be"):
+            fastemb.Embedding(4).bind(bad)
+
+
+@pytest.mark.parametrize("name", ["num_embeddings", "embedding_dim"])
+def test_sizes_have_a_limit(name):
+    sizes = {"num_embeddings": 1, "embedding_dim": 1, name: 2**31}
+    with pytest.raises(ValueError, match=rf"^{name} must be <= 2147483647, got 2147483648$"):
+        fastemb.Embedding(**sizes)

@@ -39,9 +39,14 @@ class Composite(abc.ABC):
         Raises
         ------
         RuntimeError
-            The layer has no optimizer.
+            A table has no optimizer.
+        ValueError
+            A bad `lr`. After any error no table has been changed.
         """
-        for table in self.tables().values():
+        tables = self.tables().values()
+        for table in tables:
+            table.require_optimizer(lr)
+        for table in tables:
             table.step(lr=lr)
 
     def zero_grad(self) -> None:

@@ -22,8 +22,8 @@ class Embedding(TableLayer):
     ----------
     num_embeddings : int
         N, rows of the table, at least 1.
-    embedding_dim : int
-        D, width of a row, at least 1.
+    embedding_dim : int, optional
+        D, width of a row, at least 1. Without it there is no table before `bind` is told the width.
     padding_idx : int, optional
         In ``[-N, N)``. This row starts as zeros and gets no gradient; a lookup returns what it holds.
     max_norm : float, optional
@@ -84,7 +84,7 @@ class Embedding(TableLayer):
     def __init__(
         self,
         num_embeddings: SupportsIndex,
-        embedding_dim: SupportsIndex,
+        embedding_dim: SupportsIndex | None = None,
         *,
         padding_idx: SupportsIndex | None = None,
         max_norm: SupportsFloat | None = None,

@@ -25,8 +25,8 @@ class EmbeddingBag(TableLayer):
     ----------
     num_embeddings : int
         N, rows of the table, at least 1.
-    embedding_dim : int
-        D, width of a row, at least 1.
+    embedding_dim : int, optional
+        D, width of a row, at least 1. Without it there is no table before `bind` is told the width.
     mode : {"mean", "sum", "sqrtn", "max"}
         How the rows of a bag are pooled.
     include_last_offset : bool
@@ -90,7 +90,7 @@ class EmbeddingBag(TableLayer):
     def __init__(
         self,
         num_embeddings: SupportsIndex,
-        embedding_dim: SupportsIndex,
+        embedding_dim: SupportsIndex | None = None,
         *,
         mode: str = "mean",
         include_last_offset: bool = False,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .. import buffers
-from .._arrays import Indices, TensorLike, as_array, as_gradient, as_indices
+from .._arrays import Indices, TensorLike, as_array, as_gradient, as_indices, as_table
 from ..lookup import gather_columns
 from ..optim import Optimizer
 from .composite import Composite
@@ -72,9 +72,13 @@ class FieldEmbedding(Composite):
         if not isinstance(fields, Mapping) or not fields:
             msg = f"fields must be a mapping with at least one field, got {fields!r}"
             raise ValueError(msg) if isinstance(fields, Mapping) else TypeError(msg)
-        streams = np.random.default_rng(seed).spawn(len(fields))
+        if not isinstance(share, Mapping | None):
+            msg = f"share must be a mapping of fields to fields, got {share!r}"
+            raise TypeError(msg)
+        # Drawn, not spawned: that would change the caller's SeedSequence, and the next layer made with it.
+        seeds = np.random.default_rng(seed).integers(1 << 63, size=(len(fields), 2))
         self._of_field: dict[str, Embedding] = {}
-        for (name, what), stream in zip(fields.items(), streams, strict=True):
+        for (name, what), drawn in zip(fields.items(), seeds, strict=True):
             if isinstance(what, Embedding):
                 self._of_field[name] = what
                 continue
@@ -83,6 +87,7 @@ class FieldEmbedding(Composite):
             except (TypeError, ValueError):
                 msg = f"field {name!r} must be (num_embeddings, embedding_dim) or an Embedding, got {what!r}"
                 raise TypeError(msg) from None
+            stream = np.random.default_rng(drawn)
             self._of_field[name] = Embedding(num_rows, width, init=init, optimizer=optimizer, dtype=dtype, seed=stream)
         for name, other in (share or {}).items():
             if name in self._of_field:
@@ -92,6 +97,9 @@ class FieldEmbedding(Composite):
                 msg = f"field {name!r} cannot share the table of {other!r}: there is no such field"
                 raise ValueError(msg)
             self._of_field[name] = self._of_field[other]
+        if not all(isinstance(name, str) for name in self._of_field):
+            msg = f"names of fields must be strings, got {list(self._of_field)}"
+            raise TypeError(msg)
         kinds = {layer.weight.dtype for layer in self._of_field.values()}
         if len(kinds) > 1:
             msg = f"tables must have one dtype, got {sorted(map(str, kinds))}"
@@ -142,7 +150,7 @@ class FieldEmbedding(Composite):
                 _same_names(set(array.dtype.names), set(names))
                 split = {name: as_indices(array[name], f"ids[{name!r}]") for name in names}
             else:
-                array = as_indices(ids, "ids")
+                array = as_indices(ids if isinstance(ids, (list, tuple)) else array, "ids")  # a tensor is read once
                 if array.ndim == 0 or array.shape[-1] != len(names):
                     msg = f"ids must have a last axis of {len(names)}, one for each field, got shape {array.shape}"
                     raise ValueError(msg)
@@ -179,12 +187,16 @@ class FieldEmbedding(Composite):
         TypeError
             Ids that are not integers.
         ValueError
-            Missing or unknown fields, shapes that do not fit. After any error no table has been changed.
+            Missing or unknown fields, shapes that do not fit, a read-only table with `max_norm`. After any error no
+            table has been changed.
         """
         split = self._ids(ids)
         shape = next(iter(split.values())).shape
         out = buffers.empty((*shape, self.embedding_dim), self.dtype.newbyteorder("="))
         rows = out.reshape(-1, self.embedding_dim)
+        for layer in self._of_field.values():
+            if layer.max_norm is not None:
+                as_table(layer.weight, write=True)  # before another table is changed
         for name, part in split.items():
             layer = self._of_field[name]
             layer.make_ready(part)

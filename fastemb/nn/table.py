@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
@@ -31,13 +32,15 @@ class TableLayer(abc.ABC):
         The optimizer's state.
     """
 
+    weight: NDArray[Any]
+
     _shown: tuple[str, ...] = ("padding_idx", "max_norm", "optimizer")
     """Options that `repr` shows where they are set."""
 
     def _create(
         self,
         num_embeddings: SupportsIndex,
-        embedding_dim: SupportsIndex,
+        embedding_dim: SupportsIndex | None,
         init: str | Initialiser,
         optimizer: Optimizer | None,
         dtype: DTypeLike,
@@ -45,18 +48,59 @@ class TableLayer(abc.ABC):
         seed: int | np.random.SeedSequence | np.random.Generator | None,
         **options: Any,
     ) -> None:
-        shape = (
-            _options.integer("num_embeddings", num_embeddings, at_least=1),
-            _options.integer("embedding_dim", embedding_dim, at_least=1),
-        )
+        self._num_rows = _options.size("num_embeddings", num_embeddings)
+        width = None if embedding_dim is None else _options.size("embedding_dim", embedding_dim)
         if device != "cpu":
             msg = f"device must be 'cpu' in this version, got {device!r}"
             raise ValueError(msg)
         kind = table_dtype(dtype)
-        self._set_options(shape[0], **options)
-        self._own(make_table(init, seed, shape, kind), optimizer, frozen=False)
+        self._set_options(self._num_rows, **options)
+        self._make = partial(make_table, init, seed, dtype=kind)
+        self._set_up(optimizer, frozen=False)
+        if width is not None:
+            self.bind(width)
+
+    def bind(self, dim: Any) -> None:
+        """Make the table, for a layer that was made without `embedding_dim`.
+
+        Parameters
+        ----------
+        dim : int, or a layer with `in_features`
+            D; a consumer states its own width.
+
+        Raises
+        ------
+        TypeError
+            Not an integer, and without `in_features`.
+        ValueError
+            Out of range, or another width than the layer has already.
+
+        Examples
+        --------
+        >>> import fastemb
+        >>> emb = fastemb.Embedding(64)  # its width follows from what comes after it
+        >>> emb.bind(5)
+        >>> emb
+        Embedding(64, 5, dtype=float32)
+        """
+        width = _options.size("embedding_dim", getattr(dim, "in_features", dim))
+        if self.embedding_dim is not None:
+            if width != self.embedding_dim:
+                msg = f"embedding_dim must be {self.embedding_dim}, as it is already, got {width}"
+                raise ValueError(msg)
+            return
+        self.weight = self._make(shape=(self._num_rows, width))
         if self.padding_idx is not None:
             self.weight[self.padding_idx] = 0
+        self.optimizer = self._optimizer  # and its state
+
+    def __getattr__(self, name: str) -> Any:
+        """Say what to do about a table that is not there yet."""
+        if name == "weight":
+            msg = "embedding_dim of this layer is not known yet: pass it, or call bind(dim)"
+            raise RuntimeError(msg)
+        msg = f"{type(self).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(msg)
 
     @classmethod
     def _adopt(
@@ -64,10 +108,9 @@ class TableLayer(abc.ABC):
     ) -> Self:
         table = as_table(weight)
         kind = table.dtype if dtype is None else table_dtype(dtype)
-        _options.integer("num_embeddings", table.shape[0], at_least=1)
-        _options.integer("embedding_dim", table.shape[1], at_least=1)
+        _options.size("embedding_dim", table.shape[1])
         self = cls.__new__(cls)
-        self._set_options(table.shape[0], **options)
+        self._set_options(_options.size("num_embeddings", table.shape[0]), **options)
         if not freeze or table.dtype != kind:
             with np.errstate(all="ignore"):
                 weight = table.astype(kind.newbyteorder("="), order="C")
@@ -88,7 +131,10 @@ class TableLayer(abc.ABC):
         self._scale_grad_by_freq = bool(scale_grad_by_freq)
 
     def _own(self, weight: NDArray[Any], optimizer: Optimizer | None, *, frozen: bool) -> None:
-        self.weight = weight
+        self.weight, self._num_rows = weight, len(weight)
+        self._set_up(optimizer, frozen=frozen)
+
+    def _set_up(self, optimizer: Optimizer | None, *, frozen: bool) -> None:
         self.grad: RowGrad | None = None
         self._frozen = frozen
         self.state: State | None = None
@@ -108,7 +154,7 @@ class TableLayer(abc.ABC):
             msg = f"optimizer must be a fastemb.optim.Optimizer, got {type(rule).__name__}"
             raise TypeError(msg)
         self.flush()
-        if rule is None or self._frozen:
+        if rule is None or self._frozen or self.embedding_dim is None:
             self.state = None
         else:
             kept = self.state
@@ -138,12 +184,12 @@ class TableLayer(abc.ABC):
     @property
     def num_embeddings(self) -> int:
         """N, rows of the table."""
-        return int(self.weight.shape[0])
+        return int(self.weight.shape[0]) if "weight" in self.__dict__ else self._num_rows
 
     @property
-    def embedding_dim(self) -> int:
-        """D, width of a row."""
-        return int(self.weight.shape[1])
+    def embedding_dim(self) -> Any:
+        """D, width of a row: an int, or None before `bind`."""
+        return int(self.weight.shape[1]) if "weight" in self.__dict__ else None
 
     def _add(self, grad: RowGrad) -> None:
         self.grad = grad if self.grad is None else self.grad + grad
@@ -319,7 +365,8 @@ class TableLayer(abc.ABC):
         for name in self._shown:
             if getattr(self, name) is not None:
                 options.append(f"{name}={getattr(self, name)!r}")
-        options.append(f"dtype={self.weight.dtype}")
+        if self.embedding_dim is not None:
+            options.append(f"dtype={self.weight.dtype}")
         return f"{type(self).__name__}({', '.join(options)})"
 
 

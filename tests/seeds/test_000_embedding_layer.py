@@ -122,6 +122,67 @@ def test_training_loop(dtype, rtol):
     assert emb3.state.step == 50
 
 
+def test_the_six_losses_digit_for_digit():
+    """The start is NumPy's legacy generator with seed 42, U(-sqrt(1/N), sqrt(1/N)), as float32."""
+    bound = np.sqrt(1 / 5)
+    start = np.random.RandomState(42).uniform(-bound, bound, (5, 4)).astype(np.float32)
+    emb3 = Embedding.from_pretrained(start, freeze=False, optimizer=fastemb.optim.Adam(lr=1e-2))
+    target, idx_train, printed = np.ones((3, 4), np.float32), np.array([0, 1, 2]), []
+    for epoch in range(50):
+        emb3.zero_grad()
+        out = emb3(idx_train)
+        loss = ((out - target) ** 2).mean()
+        emb3.backward(idx_train, 2 * (out - target) / np.float32(target.size))
+        emb3.step()
+        if epoch % 10 == 0 or epoch == 49:
+            printed.append(f"Epoch {epoch:3d} | loss = {float(loss):.6f}")
+    assert printed == [
+        "Epoch   0 | loss = 1.061576",
+        "Epoch  10 | loss = 0.875063",
+        "Epoch  20 | loss = 0.711495",
+        "Epoch  30 | loss = 0.571944",
+        "Epoch  40 | loss = 0.455625",
+        "Epoch  49 | loss = 0.369055",
+    ]
+
+
+def test_every_optimizer_takes_its_parameters():
+    """It works with Adam, SGD, RMSprop, ...: parameters() is what training changes."""
+    for kind in (fastemb.optim.Adam, fastemb.optim.SGD, fastemb.optim.RMSprop, fastemb.optim.Adagrad):
+        emb = Embedding(5, 4, optimizer=kind(lr=0.1), seed=0)
+        (before,) = (p.copy() for p in emb.parameters())
+        emb.backward([0, 2, 0], np.ones((3, 4), np.float32))
+        emb.step()
+        assert np.flatnonzero((emb.weight != before).any(axis=1)).tolist() == [0, 2]
+
+
+def test_memory_of_one_hot_and_of_ids():
+    """O(L * N) elements against O(L) integers, and N - 1 products with zero for each row."""
+    length, num_rows = 1024, 50_000
+    ids = np.arange(length)
+    dense = fastemb.one_hot(ids, num_rows)
+    assert dense.size == length * num_rows
+    assert ids.size == length
+    assert (dense == 0).sum() == length * (num_rows - 1)
+
+
+def test_expected_length_of_initial_vectors_is_stable():
+    """U(-sqrt(1/N), sqrt(1/N)) has variance 1 / (3 * N): vectors of D numbers have the length sqrt(D / (3 * N))."""
+    for num_rows, width in ((10, 4096), (1000, 64), (50_000, 64)):
+        weight = Embedding(num_rows, width, seed=0).weight
+        length = np.sqrt((weight.astype(float) ** 2).sum(axis=1).mean())
+        assert length == pytest.approx(np.sqrt(width / (3 * num_rows)), rel=0.01)
+
+
+def test_fields_in_one_layer():
+    layer = fastemb.nn.FieldEmbedding({"word": (10_000, 32), "cat": (50, 8)}, seed=0)
+    word_ids, cat_ids = np.array([3, 14, 52, 7]), np.array([5, 12, 11, 23])
+    w, c = layer.fields["word"](word_ids), layer.fields["cat"](cat_ids)
+    combined = layer({"word": word_ids, "cat": cat_ids})
+    assert (w.shape, c.shape, combined.shape) == ((4, 32), (4, 8), (4, 40))
+    assert np.array_equal(combined, np.concatenate([w, c], axis=1))
+
+
 def test_fields_side_by_side():
     word_emb, cat_emb = Embedding(10_000, 32, seed=0), Embedding(50, 8, seed=1)
     word_ids, cat_ids = np.array([3, 14, 52, 7]), np.array([5, 12, 11, 23])

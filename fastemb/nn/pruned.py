@@ -1,0 +1,400 @@
+"""PrunedEmbedding: a table that gives up rows, and the memory of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self, SupportsFloat, SupportsIndex
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .. import _options
+from .._arrays import Indices, TensorLike, as_array, as_indices, as_table, check_indices
+from .._state import require_entries
+from .composite import Composite
+from .embedding import Embedding
+from .row_map import best_rows, frequencies, magnitudes, row_map
+from .table import TableLayer
+
+METHODS = ("magnitude", "frequency")
+
+
+class PrunedEmbedding(Composite):
+    """An embedding of N ids on fewer rows: pruned ids are zeros, and several ids may share a row.
+
+    ``y[..., :] = table[row_of[ids[...]], :]``, zeros where ``row_of`` is -1.
+
+    Parameters
+    ----------
+    num_embeddings : int
+        N, how many ids there are, at least 1.
+    embedding_dim : int
+        D, width of a row, at least 1.
+    row_of : (N,) array_like of int, optional
+        The row of each id, in ``[0, R)`` with R rows altogether; -1 for none. One row for each id by default.
+    **options
+        As for `Embedding`, but for `padding_idx`.
+
+    Raises
+    ------
+    TypeError
+        An option of a wrong kind.
+    ValueError
+        An option out of range.
+
+    Notes
+    -----
+    The table holds the kept rows and one row of zeros, to which pruned ids lead: it is the padding row of an
+    `Embedding`, so it gets no gradient and training keeps pruned ids zero. The optimizer's state shrinks with the
+    table.
+
+    Examples
+    --------
+    >>> import numpy as np, fastemb
+    >>> vectors = np.array([[3.0, 1.0], [0.1, 0.0], [0.0, 2.0], [0.0, 0.2]])
+    >>> emb = fastemb.nn.PrunedEmbedding.from_pretrained(vectors)
+    >>> emb.prune(ratio=0.5)  # the new row of each old one
+    array([ 0, -1,  1, -1])
+    >>> emb([0, 1, 2])
+    array([[3., 1.],
+           [0., 0.],
+           [0., 2.]])
+    >>> emb.num_rows, emb.restore([1])
+    (2, array([2]))
+    """
+
+    def __init__(
+        self,
+        num_embeddings: SupportsIndex,
+        embedding_dim: SupportsIndex,
+        *,
+        row_of: ArrayLike | None = None,
+        **options: Any,
+    ) -> None:
+        count = _options.size("num_embeddings", num_embeddings)
+        self._row_of, rows = row_map(row_of, count)
+        if options.get("padding_idx") is not None:
+            msg = "padding_idx cannot be used here: prune the id, and it is zeros"
+            raise ValueError(msg)
+        self._table = Embedding(rows + 1, embedding_dim, **{**options, "padding_idx": rows})
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        weight: NDArray[Any],
+        *,
+        row_of: ArrayLike | None = None,
+        **options: Any,
+    ) -> Self:
+        """Make a layer that trains a copy of a table.
+
+        Parameters
+        ----------
+        weight : (R, D) ndarray
+            The rows.
+        row_of : (N,) array_like of int, optional
+            The row of each id, -1 for none; one id for each row by default.
+        **options
+            As for `Embedding.from_pretrained`, but for `padding_idx` and `freeze`.
+
+        Returns
+        -------
+        PrunedEmbedding
+            The layer.
+
+        Raises
+        ------
+        TypeError
+            `weight` is not a float array, or an option is of a wrong kind.
+        ValueError
+            `weight` is not two-dimensional or empty, or an option is out of range.
+        """
+        table = as_table(weight)
+        count = len(table) if row_of is None else np.size(row_of)
+        self = cls.__new__(cls)
+        self._row_of, rows = row_map(row_of, _options.size("num_embeddings", count), len(table))
+        zeros = np.zeros((1, table.shape[1]), table.dtype)
+        options |= {"padding_idx": rows, "freeze": False}
+        self._table = Embedding.from_pretrained(np.concatenate((table, zeros)), **options)
+        return self
+
+    @property
+    def num_embeddings(self) -> int:
+        """N, how many ids there are."""
+        return int(self._row_of.size)
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows are kept."""
+        return self._table.num_embeddings - 1
+
+    @property
+    def embedding_dim(self) -> int:
+        """D, width of a row."""
+        return int(self._table.embedding_dim)
+
+    @property
+    def weight(self) -> NDArray[Any]:
+        """The kept rows, (num_rows, D): a view of the table."""
+        return self._table.weight[:-1]
+
+    @property
+    def row_of(self) -> NDArray[np.int64]:
+        """The row of each id, -1 for pruned ones, (N,): a new array."""
+        return np.where(self._row_of == self.num_rows, -1, self._row_of)
+
+    @property
+    def grad(self) -> Any:
+        """What is pending, as a RowGrad of the table with its row of zeros, or None."""
+        return self._table.grad
+
+    def tables(self) -> dict[str, TableLayer]:
+        """The table, with its row of zeros.
+
+        Returns
+        -------
+        dict of str to Embedding
+            The layer itself.
+        """
+        return {"table": self._table}
+
+    def _rows(self, ids: TensorLike) -> Indices:
+        indices = as_indices(ids)
+        check_indices(indices, self.num_embeddings)
+        rows: Indices = self._row_of[indices]
+        return rows
+
+    def __call__(self, ids: TensorLike) -> NDArray[Any]:
+        """Look ids up.
+
+        Parameters
+        ----------
+        ids : array_like of int, any shape
+            In ``[0, N)``.
+
+        Returns
+        -------
+        (*ids.shape, D) ndarray
+            A new array; zeros for pruned ids.
+
+        Raises
+        ------
+        IndexError
+            An id out of range.
+        TypeError
+            Ids that are not integers.
+        """
+        return self._table(self._rows(ids))
+
+    def backward(self, ids: TensorLike, dy: TensorLike) -> None:
+        """Add the gradient of a lookup's result to `grad`; pruned ids have none, ids of one row add up.
+
+        Parameters
+        ----------
+        ids : array_like of int, any shape
+            What was looked up.
+        dy : (*ids.shape, D) array_like
+            Gradient of the result.
+
+        Raises
+        ------
+        IndexError
+            An id out of range.
+        TypeError
+            Ids that are not integers, a gradient that does not cast safely.
+        ValueError
+            A gradient of a wrong shape. After any error `grad` is as before.
+        """
+        self._table.backward(self._rows(ids), dy)
+
+    def fused_step(self, ids: TensorLike, dy: TensorLike, *, lr: SupportsFloat | None = None) -> None:
+        """`backward` and `step` in one pass over the rows.
+
+        Parameters
+        ----------
+        ids : array_like of int, any shape
+            What was looked up.
+        dy : (*ids.shape, D) array_like
+            Gradient of the result.
+        lr : float, optional
+            Learning rate of this step, in place of the optimizer's own.
+
+        Raises
+        ------
+        IndexError
+            An id out of range.
+        RuntimeError
+            The layer has no optimizer.
+        TypeError
+            Ids that are not integers, a gradient that does not cast safely.
+        ValueError
+            A gradient of a wrong shape. After any error nothing has changed.
+        """
+        self._table.fused_step(self._rows(ids), dy, lr=lr)
+
+    def prune(
+        self,
+        *,
+        ratio: SupportsFloat | None = None,
+        keep: SupportsIndex | None = None,
+        by: str = "magnitude",
+        counts: ArrayLike | None = None,
+    ) -> NDArray[np.int64]:
+        """Give up the rows that count least; ids that led to them are zeros from now on.
+
+        Parameters
+        ----------
+        ratio : float, optional
+            In ``[0, 1]``: rows below this quantile go, as many as are below; rows of equal weight stay together.
+        keep : int, optional
+            How many rows stay instead, at most as many as there are; of rows of equal weight the first ones.
+        by : {"magnitude", "frequency"}
+            What counts: the sum of a row's absolute values, or how often its ids occur.
+        counts : (N,) array_like of int or float
+            For "frequency": how often each id occurs. Those of ids that share a row are added.
+
+        Returns
+        -------
+        (num_rows before,) ndarray of int64
+            The new row of each old one, -1 for those given up.
+
+        Raises
+        ------
+        RuntimeError
+            A gradient is pending: step or forget it first.
+        TypeError
+            An option of a wrong kind.
+        ValueError
+            Not exactly one of `ratio` and `keep`, or an option out of range. After any error nothing has changed, but
+            that rows of an optimizer in mode "exact" are up to date.
+        """
+        self._require_no_grad()
+        _options.choice("by", by, METHODS)
+        self.flush()
+        worth = magnitudes(self.weight) if by == "magnitude" else frequencies(counts, self._row_of, self.num_rows)
+        return self._keep(best_rows(worth, ratio, keep))
+
+    def _require_no_grad(self) -> None:
+        if self.grad is not None:
+            msg = "a gradient is pending: call step() or zero_grad() before rows are given up or come back"
+            raise RuntimeError(msg)
+
+    def _keep(self, kept: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Keep these rows, ascending, and the row of zeros."""
+        moved = np.full(self.num_rows + 1, kept.size)
+        moved[kept] = np.arange(kept.size)
+        self._replace(np.append(kept, self.num_rows), moved[self._row_of])
+        moved = moved[:-1]
+        return np.where(moved == kept.size, -1, moved)
+
+    def _replace(self, source: NDArray[np.int64], row_of: NDArray[np.int64]) -> None:
+        """Make the table of some of its rows, -1 for one of zeros, the last of them the row of zeros."""
+        old = self._table
+        old.flush()
+        weight = old.weight[source]
+        weight[source < 0] = 0
+        new = Embedding.from_pretrained(
+            weight,
+            freeze=False,
+            padding_idx=source.size - 1,
+            max_norm=old.max_norm,
+            norm_type=old.norm_type,
+            scale_grad_by_freq=old.scale_grad_by_freq,
+            optimizer=old.optimizer,
+        )
+        if old.state is not None and new.state is not None:
+            fresh = new.state.arrays()
+            for name, array in old.state.arrays().items():
+                if len(array) == old.num_embeddings:
+                    fresh[name][source >= 0] = array[source[source >= 0]]
+            new.state.step = old.state.step
+        self._table, self._row_of = new, row_of
+
+    def restore(self, ids: TensorLike | None = None, values: ArrayLike | None = None) -> NDArray[np.int64]:
+        """Give pruned ids a row each again.
+
+        Parameters
+        ----------
+        ids : array_like of int, any shape, optional
+            Which ones; all that are pruned by default. Those that have a row keep it.
+        values : (n, D) array_like, optional
+            The new rows, for the n pruned ids among `ids` in ascending order; zeros by default.
+
+        Returns
+        -------
+        (n,) ndarray of int64
+            The new rows' numbers, in ascending order of the ids.
+
+        Raises
+        ------
+        IndexError
+            An id out of range.
+        RuntimeError
+            A gradient is pending: step or forget it first.
+        TypeError
+            Ids that are not integers.
+        ValueError
+            Values of a wrong shape. After any error nothing has changed.
+        """
+        self._require_no_grad()
+        chosen = np.arange(self.num_embeddings) if ids is None else np.unique(as_indices(ids).astype(np.int64))
+        check_indices(chosen, self.num_embeddings)
+        rows = self.num_rows
+        pruned = chosen[self._row_of[chosen] == rows]
+        fill = None if values is None else as_array(values, "values")
+        if fill is not None and fill.shape != (pruned.size, self.embedding_dim):
+            msg = f"values must have shape {(pruned.size, self.embedding_dim)}, got {fill.shape}"
+            raise ValueError(msg)
+        row_of = np.where(self._row_of == rows, rows + pruned.size, self._row_of)
+        row_of[pruned] = rows + np.arange(pruned.size)
+        self._replace(np.concatenate((np.arange(rows), np.full(pruned.size, -1), [rows])), row_of)
+        if fill is not None:
+            self.weight[rows:] = fill
+        numbers: NDArray[np.int64] = row_of[pruned]
+        return numbers
+
+    def state_dict(self) -> dict[str, Any]:
+        """The row of each id, and what the table has: weight, and with an optimizer its state.
+
+        Returns
+        -------
+        dict
+            The arrays are the layer's own: copy them to keep a snapshot.
+        """
+        return {"row_of": self.row_of, **self._table.state_dict()}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` gave, of a layer pruned in any way: the table is made to fit.
+
+        Parameters
+        ----------
+        saved : mapping
+            Of a layer with as many ids and of the same width.
+
+        Raises
+        ------
+        TypeError
+            Not a mapping, or an entry that is not an array.
+        ValueError
+            Missing or unknown names, another number of ids, another width or dtype. After any error nothing has
+            changed.
+        """
+        require_entries("state_dict", saved, set(self.state_dict()))
+        weight = as_array(saved["weight"], "weight")
+        if weight.ndim != 2 or weight.shape[1] != self.embedding_dim or len(weight) == 0:
+            msg = f"weight must have shape (rows, {self.embedding_dim}), got {weight.shape}"
+            raise ValueError(msg)
+        row_of, rows = row_map(saved["row_of"], self.num_embeddings, len(weight) - 1)
+        before = self._table, self._row_of
+        try:
+            self._replace(np.append(np.full(rows, -1), self.num_rows), row_of)
+            self._table.load_state_dict({name: saved[name] for name in saved if name != "row_of"})
+        except Exception:
+            self._table, self._row_of = before
+            raise
+
+    def __repr__(self) -> str:
+        """Ids, rows and width."""
+        kept = f"{self.num_embeddings} ids on {self.num_rows} rows, {self.embedding_dim}"
+        rule = "" if self._table.optimizer is None else f", optimizer={self._table.optimizer!r}"
+        return f"PrunedEmbedding({kept}{rule}, dtype={self._table.weight.dtype})"

@@ -1,0 +1,354 @@
+"""RareTokenEmbedding: a vector from its characters for a token that the table does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, SupportsFloat, SupportsIndex
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from .. import _options
+from .._arrays import Indices, TensorLike, as_array, as_gradient, as_indices, check_indices
+from ..functional import embedding_bag, gather
+from ..optim import Optimizer
+from .composite import Composite, Dense
+from .embedding import Embedding
+from .embedding_bag import EmbeddingBag
+from .initialisers import make_table
+from .table import TableLayer
+
+BYTES = 256
+WINDOW = 3
+"""Width of the convolution."""
+
+Token = str | bytes
+
+
+class RareTokenEmbedding(Composite):
+    """Rows for frequent tokens, and for the unknown id a vector made of the token's bytes.
+
+    ``y[k] = weight[ids[k]]``; where that id is `unk_idx`, with the bytes x of the token and their vectors e,
+    ``y[k] = mean over t of sum over j of conv[:, :, j] @ e[x[t + j - 1]] + bias``: a convolution of width 3, zeros
+    beyond both ends, then the mean.
+
+    Parameters
+    ----------
+    num_embeddings : int
+        N, rows of the table of tokens, at least 1.
+    embedding_dim : int
+        D, width of a row, at least 1.
+    unk_idx : int
+        The id of unknown tokens, in ``[0, N)``. Its own row is never used.
+    padding_idx : int, optional
+        As for `Embedding`.
+    counts : (N,) array_like of int, optional
+        How often each token occurs: those that occur less than `min_freq` times are unknown too.
+    min_freq : int
+        See `counts`.
+    optimizer : fastemb.optim.Optimizer, optional
+        The rule that `step` applies to all parameters.
+    dtype : dtype_like
+        float32 or float64.
+    seed : int, numpy.random.SeedSequence or numpy.random.Generator, optional
+        Makes the initial values repeatable.
+
+    Raises
+    ------
+    TypeError
+        An option of a wrong kind.
+    ValueError
+        An option out of range.
+
+    Notes
+    -----
+    The mean of a convolution is a convolution of sums: all bytes, all but the last, all but the first. So a token costs
+    three products of D x D, whatever its length, and the bytes are pooled by `EmbeddingBag`. An empty token has the
+    vector zeros. Rows of tokens start as ``N(0, 1)``, those of bytes too, the convolution as
+    ``U(-sqrt(1/(3*D)), sqrt(1/(3*D)))``, as torch's layers do.
+
+    Examples
+    --------
+    >>> import numpy as np, fastemb
+    >>> emb = fastemb.nn.RareTokenEmbedding(10, 4, seed=0)
+    >>> y = emb([2, 1, 1], tokens=["the", "zyzzyva", "zyzzyva"])
+    >>> y.shape, np.array_equal(y[1], y[2])
+    ((3, 4), True)
+    """
+
+    def __init__(
+        self,
+        num_embeddings: SupportsIndex,
+        embedding_dim: SupportsIndex,
+        *,
+        unk_idx: SupportsIndex = 1,
+        padding_idx: SupportsIndex | None = 0,
+        counts: ArrayLike | None = None,
+        min_freq: SupportsIndex = 5,
+        optimizer: Optimizer | None = None,
+        dtype: DTypeLike = "float32",
+        seed: int | np.random.SeedSequence | np.random.Generator | None = None,
+    ) -> None:
+        words, characters, kernel, bias = np.random.default_rng(seed).spawn(4)
+        options: dict[str, Any] = {"init": "normal", "optimizer": optimizer, "dtype": dtype}
+        self._words = Embedding(num_embeddings, embedding_dim, padding_idx=padding_idx, seed=words, **options)
+        kind = self._words.weight.dtype
+        if kind not in (np.float32, np.float64):
+            msg = f"dtype must be float32 or float64, got {kind}"
+            raise ValueError(msg)
+        width, count = self.embedding_dim, self.num_embeddings
+        self.unk_idx = _options.integer("unk_idx", unk_idx, at_least=0, at_most=count - 1)
+        self.min_freq = _options.integer("min_freq", min_freq, at_least=0)
+        if self.unk_idx == self._words.padding_idx:
+            msg = f"unk_idx and padding_idx must differ, got {self.unk_idx} for both"
+            raise ValueError(msg)
+        self._known = self._frequent(counts)
+        self._bytes = EmbeddingBag(BYTES, width, mode="sum", seed=characters, **options)
+        # 3 * D rows, of which uniform_fan makes U(-sqrt(1/(3*D)), sqrt(1/(3*D))).
+        self._conv = Dense(make_table("uniform_fan", kernel, (WINDOW * width, width), kind), optimizer)
+        self._bias = Dense(make_table("uniform_fan", bias, (WINDOW * width, 1), kind)[:width].copy(), optimizer)
+
+    def _frequent(self, counts: ArrayLike | None) -> NDArray[np.bool]:
+        known = np.ones(self.num_embeddings, np.bool)
+        if counts is not None:
+            array = as_array(counts, "counts")
+            if array.shape != known.shape or array.dtype.kind not in "iu":
+                msg = f"counts must be integers of shape {known.shape}, got {array.dtype} of shape {array.shape}"
+                raise ValueError(msg)
+            known = array >= self.min_freq
+            if self._words.padding_idx is not None:
+                known[self._words.padding_idx] = True
+        known[self.unk_idx] = False
+        return known
+
+    @property
+    def num_embeddings(self) -> int:
+        """N, rows of the table of tokens."""
+        return self._words.num_embeddings
+
+    @property
+    def embedding_dim(self) -> int:
+        """D, width of a row."""
+        return int(self._words.embedding_dim)
+
+    @property
+    def weight(self) -> NDArray[Any]:
+        """Rows of tokens, (N, D)."""
+        return self._words.weight
+
+    @property
+    def byte_weight(self) -> NDArray[Any]:
+        """Rows of bytes, (256, D)."""
+        return self._bytes.weight
+
+    @property
+    def conv(self) -> NDArray[Any]:
+        """The convolution, (D, D, 3) as torch's ``Conv1d`` has it: a view."""
+        width = self.embedding_dim
+        return self._conv.weight.reshape(WINDOW, width, width).transpose(2, 1, 0)
+
+    @property
+    def bias(self) -> NDArray[Any]:
+        """What the convolution adds, (D,): a view."""
+        return self._bias.weight[:, 0]
+
+    def tables(self) -> dict[str, TableLayer]:
+        """The layers that hold the parameters.
+
+        Returns
+        -------
+        dict of str to layer
+            Tokens, bytes, the convolution as (3 * D, D), and its bias.
+        """
+        return {"tokens": self._words, "bytes": self._bytes, "conv": self._conv, "bias": self._bias}
+
+    def is_rare(self, ids: TensorLike) -> NDArray[np.bool]:
+        """Which ids have no row of their own.
+
+        Parameters
+        ----------
+        ids : array_like of int, any shape
+            In ``[0, N)``.
+
+        Returns
+        -------
+        ndarray of bool
+            True for `unk_idx` and ids that occur less than `min_freq` times.
+
+        Raises
+        ------
+        IndexError
+            An id out of range.
+        TypeError
+            Ids that are not integers.
+        """
+        indices = as_indices(ids)
+        check_indices(indices, self.num_embeddings)
+        return np.asarray(~self._known[indices])
+
+    def __call__(self, ids: TensorLike, tokens: Any = None) -> NDArray[Any]:
+        """Look ids up, and make vectors of those that are rare.
+
+        Parameters
+        ----------
+        ids : array_like of int, any shape
+            In ``[0, N)``.
+        tokens : array_like of str or bytes, shape of `ids`
+            What the ids stand for; only those of rare ids are read. Not needed where there are none.
+
+        Returns
+        -------
+        (*ids.shape, D) ndarray
+            A new array.
+
+        Raises
+        ------
+        IndexError
+            An id out of range.
+        TypeError
+            Ids that are not integers, tokens that are not text.
+        ValueError
+            Rare ids without tokens, or tokens of another shape.
+        """
+        indices = as_indices(ids)
+        rare = self.is_rare(indices)
+        spelled = self._spelled(rare, tokens)
+        out = self._words(indices)
+        if rare.any():
+            out[rare] = self._vectors(*self._pooled(spelled))
+        return out
+
+    def _spelled(self, rare: NDArray[np.bool], tokens: Any) -> list[bytes]:
+        """The bytes of the rare tokens."""
+        if not rare.any():
+            return []
+        if tokens is None:
+            msg = "tokens must be given: some ids are rare"
+            raise ValueError(msg)
+        array = _text(tokens)
+        if array.shape != rare.shape:
+            msg = f"tokens must have the shape of ids, {rare.shape}, got {array.shape}"
+            raise ValueError(msg)
+        return [_utf8(token) for token in array[rare].tolist()]
+
+    @staticmethod
+    def _pooled(spelled: list[bytes]) -> tuple[Indices, NDArray[np.int64], NDArray[np.int64]]:
+        """Bytes of all tokens one after the other, where each begins, and its length."""
+        lengths = np.array([len(token) for token in spelled], np.int64)
+        return np.frombuffer(b"".join(spelled), np.uint8).astype(np.int64), np.cumsum(lengths) - lengths, lengths
+
+    def _sums(self, flat: Indices, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[NDArray[Any]]:
+        """Means over each token's bytes shifted to the right, as they are, and to the left: (M, D) each."""
+        table = self.byte_weight
+        if not flat.size:
+            return [np.zeros((lengths.size, table.shape[1]), table.dtype)] * WINDOW
+        count = np.maximum(lengths, 1).astype(table.dtype)[:, np.newaxis]
+        full = (lengths > 0)[:, np.newaxis]
+        everything = embedding_bag(table, flat, begins, mode="sum")
+        places = (np.clip(at, 0, flat.size - 1) for at in (begins + lengths - 1, begins))  # of empty tokens: any
+        ends = [np.where(full, gather(table, flat[at]), 0) for at in places]
+        return [(everything - ends[0]) / count, everything / count, (everything - ends[1]) / count]
+
+    def _vectors(self, flat: Indices, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[Any]:
+        pooled = np.concatenate(self._sums(flat, begins, lengths), axis=1)
+        with np.errstate(all="ignore"):
+            return np.where((lengths > 0)[:, np.newaxis], pooled @ self._conv.weight + self.bias, 0)
+
+    def backward(self, ids: TensorLike, dy: TensorLike, tokens: Any = None) -> None:
+        """Add the gradient of a lookup's result to what is pending.
+
+        Parameters
+        ----------
+        ids : array_like of int, any shape
+            What was looked up.
+        dy : (*ids.shape, D) array_like
+            Gradient of the result.
+        tokens : array_like of str or bytes, shape of `ids`
+            What the lookup was given.
+
+        Raises
+        ------
+        IndexError
+            An id out of range.
+        TypeError
+            Ids that are not integers, tokens that are not text, a gradient that does not cast safely.
+        ValueError
+            Shapes that do not fit. After any error nothing is pending that was not before.
+        """
+        indices = as_indices(ids)
+        rare = self.is_rare(indices)
+        spelled = self._spelled(rare, tokens)
+        values = as_gradient(dy, (*indices.shape, self.embedding_dim), self.weight.dtype, "dy")
+        self._words.backward(indices[~rare], values[~rare])
+        if not rare.any():
+            return
+        flat, begins, lengths = self._pooled(spelled)
+        full = (lengths > 0)[:, np.newaxis]
+        grad = np.where(full, values[rare], 0).astype(self.weight.dtype)
+        pooled = np.concatenate(self._sums(flat, begins, lengths), axis=1)
+        self._conv.backward(pooled.T @ grad)
+        self._bias.backward(grad.sum(axis=0)[:, np.newaxis])
+        # Of the mean over T bytes: each byte's share, less what the last and the first byte do not give.
+        shares = (grad @ self._conv.weight.T / np.maximum(lengths, 1)[:, np.newaxis]).astype(grad.dtype)
+        right, middle, left = np.split(shares, WINDOW, axis=1)
+        self._bytes.backward(flat, begins, right + middle + left)
+        some = lengths > 0
+        for part, at in ((right, begins + lengths - 1), (left, begins)):
+            self._bytes.backward(flat[at[some], np.newaxis], None, -part[some])
+
+    def fused_step(
+        self, ids: TensorLike, dy: TensorLike, tokens: Any = None, *, lr: SupportsFloat | None = None
+    ) -> None:
+        """`backward` and `step`.
+
+        Parameters
+        ----------
+        ids : array_like of int, any shape
+            What was looked up.
+        dy : (*ids.shape, D) array_like
+            Gradient of the result.
+        tokens : array_like of str or bytes, shape of `ids`
+            What the lookup was given.
+        lr : float, optional
+            Learning rate of this step, in place of the optimizer's own.
+
+        Raises
+        ------
+        IndexError
+            An id out of range.
+        RuntimeError
+            The layer has no optimizer.
+        TypeError
+            Ids that are not integers, tokens that are not text, a gradient that does not cast safely.
+        ValueError
+            Shapes that do not fit. After any error nothing has changed.
+        """
+        self._words.require_optimizer(lr)
+        self.backward(ids, dy, tokens)
+        self.step(lr=lr)
+
+    def __repr__(self) -> str:
+        """Sizes, and how many tokens have a row."""
+        sizes = f"{self.num_embeddings}, {self.embedding_dim}"
+        return f"RareTokenEmbedding({sizes}, {int(self._known.sum())} frequent, dtype={self.weight.dtype})"
+
+
+def _text(tokens: Any) -> NDArray[Any]:
+    """An array of str or bytes, which keeps their trailing zero bytes."""
+    if isinstance(tokens, np.ndarray):
+        return tokens
+    if isinstance(tokens, (str, bytes)) or not isinstance(tokens, Sequence):
+        array = np.empty((), object)
+        array[()] = tokens
+        return array
+    parts = [_text(token) for token in tokens]
+    return np.stack(parts) if parts else np.empty(0, object)
+
+
+def _utf8(token: Any) -> bytes:
+    if isinstance(token, str):
+        return token.encode()
+    if isinstance(token, bytes):
+        return token
+    msg = f"tokens must be str or bytes, got {type(token).__name__}"
+    raise TypeError(msg)

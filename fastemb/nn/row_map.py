@@ -1,0 +1,57 @@
+"""From ids to rows: the map of a pruned table, and which of its rows count most."""
+
+from __future__ import annotations
+
+from typing import Any, SupportsFloat, SupportsIndex
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _options
+from .._arrays import as_array, as_indices
+
+
+def row_map(row_of: Any, count: int, rows: int | None = None) -> tuple[NDArray[np.int64], int]:
+    """The row of each id, that of the row of zeros for none, and how many rows there are besides that."""
+    if row_of is None:
+        return np.arange(count), count
+    given = as_indices(row_of, "row_of").astype(np.int64)
+    if given.shape != (count,):
+        msg = f"row_of must have shape ({count},), got {given.shape}"
+        raise ValueError(msg)
+    number = int(given.max(initial=-1)) + 1 if rows is None else rows
+    if given.size and (given.min() < -1 or given.max() >= number):
+        msg = f"row_of must be in [-1, {number}), got values in [{given.min()}, {given.max()}]"
+        raise ValueError(msg)
+    return np.where(given < 0, number, given), number
+
+
+def magnitudes(weight: NDArray[Any]) -> NDArray[np.float64]:
+    """Sum of the absolute values of each row."""
+    sums: NDArray[np.float64] = np.abs(weight).sum(axis=1, dtype=np.float64)
+    return sums
+
+
+def frequencies(counts: Any, row_of: NDArray[np.int64], rows: int) -> NDArray[np.float64]:
+    """How often the ids of each row occur."""
+    array = np.empty(0) if counts is None else as_array(counts, "counts")
+    if array.shape != row_of.shape or array.dtype.kind not in "iuf":
+        got = f"{array.dtype} of shape {array.shape}"
+        msg = f"counts must be numbers of shape {row_of.shape} for 'frequency', got {got}"
+        raise ValueError(msg)
+    return np.bincount(row_of, array.astype(np.float64), minlength=rows + 1)[:rows].astype(np.float64)
+
+
+def best_rows(worth: NDArray[np.float64], ratio: SupportsFloat | None, keep: SupportsIndex | None) -> NDArray[np.int64]:
+    """The rows that stay, ascending: those not below a quantile, or so many of the best."""
+    if keep is not None and ratio is None:
+        number = _options.integer("keep", keep, at_least=0, at_most=worth.size)
+        return np.sort(np.argsort(-worth, kind="stable")[:number])
+    if ratio is None or keep is not None:
+        msg = "either ratio or keep must be given"
+        raise ValueError(msg)
+    share = _options.real("ratio", ratio)
+    if share > 1:
+        msg = f"ratio must be <= 1, got {ratio}"
+        raise ValueError(msg)
+    return np.flatnonzero(worth >= np.quantile(worth, share)) if worth.size else np.empty(0, np.int64)
