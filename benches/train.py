@@ -48,6 +48,11 @@ class _Exact(skipgram.Fastemb):
         self.rule.catch_up(self.outer, self.outer_state, batch.others)
         super().step(batch)
 
+    def flush(self):
+        """Bring all rows up to date, before the tables are read."""
+        self.rule.flush(self.inner, self.inner_state)
+        self.rule.flush(self.outer, self.outer_state)
+
 
 def models(made, threads):
     """One of each that is installed."""
@@ -70,6 +75,8 @@ def trained(model, part):
     start = time.perf_counter()
     for batch in part:
         model.step(batch)
+    if isinstance(model, _Exact):
+        model.flush()
     return time.perf_counter() - start
 
 

@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import buffers, kernels, nn, optim
+    from . import buffers, io, kernels, nn, optim
     from .functional import (
         embedding_bag,
         embedding_bag_grad,
@@ -36,6 +36,7 @@ __all__ = [
     "embedding_bag_weight_grad",
     "embedding_grad",
     "gather",
+    "io",
     "kernels",
     "nn",
     "one_hot",

@@ -83,6 +83,11 @@ def as_array(value: Any, name: str) -> NDArray[Any]:
     return np.asarray(value)
 
 
+def read_once(value: Any, name: str) -> Any:
+    """A tensor as an array, as it may be handed over only once; lists as they are, whose numbers have no dtype."""
+    return value if isinstance(value, (list, tuple)) else as_array(value, name)
+
+
 def _type_name(value: object) -> str:
     kind = type(value)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ._arrays import as_array, backend
+from ._arrays import BLOCK, as_array, backend, reference
 
 TERMS = 8
 """Coefficients of a power series."""
@@ -76,6 +76,9 @@ class Missed:
             got = f"{history.shape} and {history.dtype}"
             msg = f"state 'history' must have shape (2, steps + 1) and dtype float64, got {got}"
             raise ValueError(msg)
+        if not (np.isfinite(history).all() and (history[1] > 0).all()):
+            msg = "state 'history' must be finite, and its second row positive"
+            raise ValueError(msg)
         if last.shape != self.last.shape or last.dtype != np.int64:
             msg = f"state 'last' must have shape {self.last.shape} and dtype int64, got {last.shape} and {last.dtype}"
             raise ValueError(msg)
@@ -99,17 +102,21 @@ class Series(NamedTuple):
 
 
 @functools.lru_cache(maxsize=32)
-def series(fading: float, slowing: float, precision: float, longest: int) -> Series:
+def series(fading: float, slowing: float, dtype: np.dtype[Any], longest: int) -> Series:
     """Terms for ``sum over j of fading**j * f(slowing**j)`` with ``f(x) = 1 / (root * x + eps)``.
 
     Around a centre c, with ``x = c * (1 + y)``, ``d = 1 / (root * c + eps)`` and ``h = root * c * d``, which is at most
     1, f is ``d / (1 + h * y) = d * sum over p of (-y)**p * h**p``. Groups are so short that the rest of the series is
-    below `precision`. So is what is left after the last step, as a share of the whole at a constant rate.
+    below the dtype's eps. So is what is left after the last step, as a share of the whole at a constant rate; and no
+    step is further away than the dtype can tell the movement from 0.
     """
-    ratio = fading / slowing
-    count = min(longest, math.ceil(math.log(precision / 4) / math.log(ratio))) if ratio > 0 else 0
+    limits = np.finfo(dtype)
+    precision, count = float(limits.eps), 0
+    if fading > 0:
+        ends = math.log(precision / 4) / math.log(fading / slowing), math.log(limits.tiny) / math.log(fading)
+        count = min(longest, math.ceil(ends[0]), int(ends[1]))
     width = precision ** (1 / TERMS)
-    together = 1 + int(math.log((1 - width) / (1 + width)) / math.log(slowing)) if slowing < 1 else max(count, 1)
+    together = 1 + int(math.log((1 - width) / (1 + width)) / math.log(slowing)) if 0 < slowing < 1 else max(count, 1)
     groups = np.append(np.arange(0, count, together), count)
     steps = np.arange(1, count + 1)
     x = slowing**steps
@@ -136,7 +143,10 @@ class Replay(NamedTuple):
         if not rows.size or not missed.now:
             return
         longest = 1 << missed.now.bit_length()  # so that few different ones are made while steps are counted
-        precision = float(np.finfo(np.result_type(state[0])).eps)
-        terms = series(self.fading, self.slowing, precision, longest)
-        kernel = getattr(backend(table), self.kernel)
-        kernel(table, state, missed.last, rows, missed.rates, missed.growth, *terms, self.hyper)
+        terms = series(self.fading, self.slowing, state[0].dtype, longest)
+        kernels = backend(table)
+        kernel = getattr(kernels, self.kernel)
+        block = BLOCK // 8 if kernels is reference() else rows.size  # the reference makes float64 copies of the rows
+        for start in range(0, rows.size, block):
+            some = rows[start : start + block]
+            kernel(table, state, missed.last, some, missed.rates, missed.growth, *terms, self.hyper)

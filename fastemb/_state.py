@@ -155,7 +155,7 @@ class MomentumState(State):
     buf : (N, D) ndarray
         The buffer; float32 for half-width tables, else the table's dtype.
     touched : (N,) ndarray
-        1 for rows that were touched, else 0.
+        1 for rows that were touched, else 0; in mode "exact" 1 for all.
     """
 
     buf: NDArray[Any] = dataclasses.field(kw_only=True)

@@ -32,7 +32,7 @@ def problem(rng, kind, dtype, rows=60, width=17, steps=400, decay=0.999):
         missed.append(rng.uniform(0, 0.01), decay)
     touched = rng.permutation(rows)[: rows - 7]
     touched = np.concatenate(([3, 4], touched[touched > 4]))
-    terms = series(fading, np.sqrt(slowing), float(np.finfo(dtype).eps), 512)
+    terms = series(fading, np.sqrt(slowing), np.dtype(dtype), 512)
     return weight, state, last, touched, missed.rates, missed.growth, *terms, hyper
 
 
@@ -98,14 +98,16 @@ def test_part_of_the_rows_and_bad_ones(rng, kind, name):
 
 @pytest.mark.parametrize("eps", [0.0, 1e-8, 0.3, 1e3])
 @pytest.mark.parametrize("betas", [(0.9, 0.999), (0.9, 0.9), (0.5, 0.9), (0.99, 0.999), (0.0, 0.9), (0.9, 0.82)])
-@pytest.mark.parametrize("precision", [2.0**-23, 2.0**-52])
-def test_series_are_as_near_as_they_say(rng, betas, eps, precision):
+@dtypes
+def test_series_are_as_near_as_they_say(rng, betas, eps, dtype):
     beta1, beta2 = betas
-    terms, groups, centres = series(beta1, np.sqrt(beta2), precision, 1 << 14)
+    precision = float(np.finfo(dtype).eps)
+    terms, groups, centres = series(beta1, np.sqrt(beta2), np.dtype(dtype), 1 << 14)
     assert np.all(np.diff(groups) > 0)
     root = np.sqrt(10.0 ** rng.uniform(-12, 3, 20)).astype(np.longdouble)
     for missed in (1, 2, 100, 3000):
         steps = np.arange(1, missed + 1, dtype=np.longdouble)[:, np.newaxis]
+        steps = steps[beta1 ** steps[:, 0] >= np.finfo(dtype).tiny]  # beyond it the movement is 0
         wanted = (beta1**steps / (root * np.sqrt(beta2) ** steps + eps)).sum(axis=0)
         ours = np.zeros_like(root)
         for c, centre in enumerate(centres):
@@ -113,3 +115,14 @@ def test_series_are_as_near_as_they_say(rng, betas, eps, precision):
             d = 1 / (root * centre + eps)
             ours += d * sum(of_group[p] * (root * centre * d) ** p for p in range(8))
         np.testing.assert_allclose(ours, wanted, rtol=2 * precision + 1e-15)
+
+
+@pytest.mark.parametrize("betas", [(0.9, 0.8101), (0.5, 0.2501), (0.3, 0.1), (0.95, 0.905), (0.0, 0.0), (0.99, 0.981)])
+@dtypes
+def test_series_end_where_numbers_do(betas, dtype):
+    beta1, beta2 = betas
+    terms, groups, centres = series(beta1, np.sqrt(beta2), np.dtype(dtype), 1 << 18)
+    assert np.isfinite(terms).all()
+    assert (centres >= np.finfo(dtype).tiny).all()
+    assert (len(terms) == 0) == (beta1 == 0)
+    assert groups[-1] == len(terms) < 1 << 18

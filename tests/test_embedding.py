@@ -336,3 +336,19 @@ def test_sizes_have_a_limit(name):
     sizes = {"num_embeddings": 1, "embedding_dim": 1, name: 2**31}
     with pytest.raises(ValueError, match=rf"^{name} must be <= 2147483647, got 2147483648$"):
         fastemb.Embedding(**sizes)
+
+
+def test_a_layer_can_be_pickled_whatever_made_its_table():
+    emb = fastemb.Embedding(4, 2, init=lambda rng, shape, dtype: np.ones(shape), optimizer=fastemb.optim.Adam())
+    assert same_bits(pickle.loads(pickle.dumps(emb)).weight, emb.weight)
+    later = pickle.loads(pickle.dumps(fastemb.Embedding(4, seed=3)))
+    later.bind(2)
+    assert same_bits(later.weight, fastemb.Embedding(4, 2, seed=3).weight)
+
+
+def test_a_table_that_is_not_there_yet_is_no_attribute():
+    emb = fastemb.Embedding(4, optimizer=fastemb.optim.SGD())
+    assert not hasattr(emb, "weight")
+    assert not hasattr(emb, "nothing")
+    with pytest.raises(RuntimeError, match="not known yet"):
+        emb.step()

@@ -107,6 +107,8 @@ def test_history_is_saved_and_loaded(rng, rule):
         ({"last": np.zeros(5, np.int32)}, "state 'last' must have shape (5,) and dtype int64, got (5,) and int32"),
         ({"last": np.full(5, 2)}, "state 'last' must be in [0, 2), got values in [2, 2]"),
         ({"last": np.full(5, -1)}, "state 'last' must be in [0, 2), got values in [-1, -1]"),
+        ({"history": np.array([[0.0, np.nan], [1, 1]])}, "state 'history' must be finite, and its second row positive"),
+        ({"history": np.array([[0.0, 1], [1, 0]])}, "state 'history' must be finite, and its second row positive"),
         ({"more": 1}, "state must have the entries ['history', 'last', 'm', 'step', 'v'], got"),
     ],
 )
@@ -285,3 +287,32 @@ def test_rows_catch_up_before_they_are_shrunk():
     layer.fused_step([3], np.ones((1, 1), np.float32))
     layer.fused_step([4], np.ones((1, 1), np.float32))
     np.testing.assert_allclose(layer([3]), [[-1.25]], rtol=1e-6)
+
+
+@pytest.mark.parametrize("betas", [(0.9, 0.8101), (0.5, 0.2501), (0.3, 0.1), (0.0, 0.0)])
+@dtypes
+def test_rows_far_behind_are_numbers(betas, dtype):
+    weight, dense, memory = np.ones((2, 1), dtype), np.ones((2, 1)), {}
+    rule = Adam(lr=0.001, betas=betas, mode="exact")
+    state = rule.init(weight)
+    for t in range(1, 2501):
+        grad = np.array([[1.0], [0.0]] if t == 1 else [[0.0], [1.0]], dtype)
+        row = [0] if t == 1 else [1]
+        rule.step(weight, state, row, grad[row])
+        every_row(dense_adam)(rule, dense, memory, grad.astype(np.float64), None, t)
+    rule.flush(weight, state)
+    np.testing.assert_allclose(weight, dense, rtol=1e-4 if dtype == np.float32 else 1e-10)
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_steps_of_bags_are_those_of_the_dense_rule(rng, mode):
+    weight, memory = rng.standard_normal((12, 3)), {}
+    dense, rule = weight.copy(), Adam(lr=0.05, mode="exact")
+    state = rule.init(weight)
+    for t in range(1, 60):
+        ids, offsets, dy = rng.integers(0, 12, 7), np.array([0, 3]), rng.standard_normal((2, 3))
+        rule.step_bag(weight, state, ids, offsets, dy, mode=mode)  # without a lookup before it
+        grad = fastemb.embedding_bag_grad(dense, ids, offsets, dy, mode=mode).to_dense()
+        every_row(dense_adam)(rule, dense, memory, grad, None, t)
+    rule.flush(weight, state)
+    np.testing.assert_allclose(weight, dense, rtol=1e-11)

@@ -10,8 +10,10 @@ from strategies import BACKENDS, THREADS, in_parallel, lookups, read_only, same_
 import fastemb
 from fastemb._arrays import BLOCK
 from fastemb.kernels import cpu
+from fastemb.lookup import gather_columns
 
-STREAM_ABOVE = sys.modules[cpu.gather.__module__].STREAM_ABOVE
+MODULE = sys.modules[cpu.gather.__module__]
+STREAM_ABOVE = MODULE.STREAM_ABOVE
 
 
 @given(lookups())
@@ -161,3 +163,98 @@ def test_same_bits_for_any_number_of_threads(rng, count):
     with in_parallel(count), unchanged(table, indices):
         fastemb.gather(table, indices, out=out)
     assert same_bits(out, table[indices])
+
+
+def between(shape, gap, dtype, before=3):
+    """(bytes that are all 0x5A, an array in them with `gap` numbers between its rows, where its own bytes lie)."""
+    length, width = shape
+    item = np.dtype(dtype).itemsize
+    raw = np.full((before + length * (width + gap)) * item, 0x5A, np.uint8)
+    whole = raw.view(dtype)[before:].reshape(length, width + gap)
+    own = np.zeros(raw.size, bool)
+    own[before * item :].reshape(length, (width + gap) * item)[:, : width * item] = True
+    return raw, whole[:, :width], own
+
+
+def random_bits(rng, shape, dtype):
+    """Finite numbers with all bits in use."""
+    return rng.uniform(-1, 1, shape).astype(dtype)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("width", [0, 1, 3, 16, 33, 64, 200])
+@pytest.mark.parametrize("nbytes", [5000, MODULE.PREFETCH_ABOVE + 5000])
+def test_rows_of_out_may_lie_apart(rng, name, dtype, width, nbytes):
+    kernels, rows = BACKENDS[name], 1 + nbytes // (max(width, 1) * np.dtype(dtype).itemsize)
+    table = random_bits(rng, (rows, width), dtype)
+    columns = random_bits(rng, (rows, 2 * width), dtype)[:, ::2]
+    for count in THREADS:
+        for length, gap in [(1500, 1), (1501, 16), (1, 7), (0, 2)]:
+            indices = rng.integers(0, rows, length).astype([np.int32, np.int64][count % 2])
+            for weight in (table, table[::-1], columns):
+                raw, out, own = between((length, width), gap, dtype)
+                with in_parallel(count), unchanged(weight, indices):
+                    assert kernels.gather(out, weight, indices) == -1
+                assert same_bits(out, weight[indices])
+                assert (raw[~own] == 0x5A).all()
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("width", [1, 16, 33, 200])
+def test_range_form_does_its_part_of_rows_that_lie_apart(rng, name, width):
+    table, indices = random_bits(rng, (90, width), np.float32), rng.integers(0, 90, 30)
+    raw, out, own = between((30, width), 5, np.float32)
+    assert BACKENDS[name].gather_range(out, table, indices, 10, 25) == -1
+    assert same_bits(out[10:25].copy(), table[indices[10:25]])
+    own.reshape(-1)[: (3 + 10 * (width + 5)) * 4] = False
+    own.reshape(-1)[(3 + 25 * (width + 5)) * 4 :] = False
+    assert (raw[~own] == 0x5A).all()
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("count", THREADS)
+def test_a_bad_index_leaves_rows_that_lie_apart_alone(rng, name, count):
+    indices = rng.integers(0, 20, 3000)
+    indices[[1717, 2900]] = 20, -1
+    raw, out, _ = between((3000, 5), 3, np.float64)
+    with in_parallel(count):
+        assert BACKENDS[name].gather(out, np.ones((20, 5)), indices) == 1717
+    assert (raw == 0x5A).all()
+
+
+@pytest.mark.parametrize("width", [16, 33, 64])
+def test_large_outputs_whose_rows_lie_apart_are_not_streamed(rng, width):
+    length = STREAM_ABOVE // (4 * width) + 100
+    table, indices = random_bits(rng, (6000, width), np.float32), rng.integers(0, 6000, length)
+    expected = table[indices]
+    assert expected.nbytes > STREAM_ABOVE
+    whole = np.empty((length, width + 16), np.float32)  # rows that begin at whole lines where the width does
+    for count in THREADS:
+        whole.fill(7)
+        with in_parallel(count):
+            assert cpu.gather(whole[:, 16:], table, indices) == -1
+        assert np.array_equal(whole[:, 16:], expected)
+        assert (whole[:, :16] == 7).all()
+
+
+@given(lookups())
+def test_columns_of_out_are_filled_and_no_others(arrays):
+    table, indices = arrays
+    width = table.shape[1]
+    out = np.full((indices.size, width + 5), 7, table.dtype.newbyteorder("="))
+    with unchanged(table, indices):
+        gather_columns(out, slice(2, 2 + width), table, indices)
+    expected = np.ascontiguousarray(table)[indices.astype(np.int64)].reshape(indices.size, width)
+    assert same_bits(out[:, 2 : 2 + width].copy(), expected.astype(out.dtype))
+    assert (out[:, :2] == 7).all()
+    assert (out[:, 2 + width :] == 7).all()
+
+
+@pytest.mark.parametrize("dtype", [np.int32, ">i8", np.uint8])
+def test_columns_are_left_alone_by_a_bad_index(rng, dtype):
+    indices = np.arange(2 * BLOCK + 9).astype(dtype) % 20
+    indices[-1] = 20
+    out = np.full((indices.size, 9), 7.0)
+    with unchanged(out), pytest.raises(IndexError):
+        gather_columns(out, slice(2, 5), np.ones((20, 3)), indices)

@@ -6,10 +6,12 @@ from .fields import FieldEmbedding
 from .fourier import FourierFeatures
 from .hashed import HashEmbedding
 from .points import PointEmbedding
-from .positions import LearnedPositions, RelativePositions, SinusoidalPositions, apply_rotary, rotary_angles
+from .positions import LearnedPositions, SinusoidalPositions
 from .pruned import PrunedEmbedding
 from .rare import RareTokenEmbedding
-from .similarity import Neighbours, cosine_similarity, nearest, normalize_
+from .relative import RelativePositions
+from .rotary import apply_rotary, rotary_angles
+from .similarity import cosine_similarity, nearest, normalize_
 
 __all__ = [
     "Embedding",
@@ -18,7 +20,6 @@ __all__ = [
     "FourierFeatures",
     "HashEmbedding",
     "LearnedPositions",
-    "Neighbours",
     "PointEmbedding",
     "PrunedEmbedding",
     "RareTokenEmbedding",

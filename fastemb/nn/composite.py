@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import abc
+import math
 from collections.abc import Mapping
 from typing import Any, SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import _options
 from .._state import require_entries
 from ..optim import Optimizer, State
 from ..rowgrad import RowGrad
@@ -28,26 +30,32 @@ class Composite(abc.ABC):
             The layers themselves.
         """
 
-    def step(self, *, lr: SupportsFloat | None = None) -> None:
+    def step(self, *, lr: SupportsFloat | None = None, max_grad_norm: SupportsFloat | None = None) -> None:
         """Apply what is pending with the optimizer, and clear it.
 
         Parameters
         ----------
         lr : float, optional
             Learning rate of this step, in place of the optimizer's own.
+        max_grad_norm : float, optional
+            Scale the gradient so that its norm, over all tables, is at most this; not where it is NaN or infinite.
 
         Raises
         ------
         RuntimeError
             A table has no optimizer.
         ValueError
-            A bad `lr`. After any error no table has been changed.
+            A learning rate or limit that is none. After any error nothing has changed.
         """
         tables = self.tables().values()
+        limit = None if max_grad_norm is None else _options.real("max_grad_norm", max_grad_norm, infinite=True)
         for table in tables:
             table.require_optimizer(lr)
-        for table in tables:
-            table.step(lr=lr)
+        norms = [0.0 if table.grad is None or limit is None else table.grad.norm() for table in tables]
+        norm = math.hypot(*norms)
+        clips = limit is not None and math.isfinite(norm) and norm > limit
+        for table, share in zip(tables, norms, strict=True):
+            table.step(lr=lr, max_grad_norm=share * (limit / norm) if clips and limit is not None else None)
 
     def zero_grad(self) -> None:
         """Forget what is pending."""
@@ -103,6 +111,8 @@ class Composite(abc.ABC):
 
 class Dense(TableLayer):
     """A matrix of parameters all of whose rows have a gradient; `backward` is given the gradient itself."""
+
+    _inner = True
 
     def __init__(self, weight: NDArray[Any], optimizer: Optimizer | None) -> None:
         self._set_options(len(weight), None, None, 2.0, False)

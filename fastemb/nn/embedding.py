@@ -64,7 +64,8 @@ class Embedding(TableLayer):
     Notes
     -----
     Nothing is hidden: the ids are given to `backward` again, and no call keeps them. Unlike torch's ``nn.Embedding``,
-    whose default is ``N(0, 1)``, the default `init` scales with N.
+    whose default is ``N(0, 1)``, the default `init` scales with N. A lookup only reads, from any number of threads;
+    with `max_norm` or an optimizer in mode "exact" it writes rows too, and one thread at a time may look up.
 
     Examples
     --------
@@ -195,8 +196,10 @@ class Embedding(TableLayer):
             An id out of range; the table has not been changed then.
         TypeError
             Ids that are not integers.
+        ValueError
+            A read-only table, with `max_norm` or an optimizer in mode "exact".
         """
-        if self.max_norm is not None or self._moves:
+        if self.writes_at_lookup:
             ids = as_indices(ids)  # read once: a tensor may be handed over only once
             self.require(ids)
             self.make_ready(ids)

@@ -70,7 +70,8 @@ class EmbeddingBag(TableLayer):
 
     Notes
     -----
-    Nothing is hidden: ids, offsets and weights are given to `backward` again, and no call keeps them.
+    Nothing is hidden: ids, offsets and weights are given to `backward` again, and no call keeps them. A lookup only
+    reads; with `max_norm` or an optimizer in mode "exact" it writes rows too, and one thread at a time may look up.
 
     Examples
     --------

@@ -141,6 +141,8 @@ class FieldEmbedding(Composite):
     def _ids(self, ids: Any) -> dict[str, Indices]:
         """The ids of each field, of one shape and all in range."""
         names = list(self._of_field)
+        if hasattr(ids, "columns"):  # a data frame
+            ids = {name: np.asarray(ids[name]) for name in ids.columns}
         if isinstance(ids, Mapping):
             _same_names(set(ids), set(names))
             split = {name: as_indices(ids[name], f"ids[{name!r}]") for name in names}
@@ -172,7 +174,7 @@ class FieldEmbedding(Composite):
 
         Parameters
         ----------
-        ids : mapping of str to array_like of int, structured array, or (..., F) array_like of int
+        ids : mapping of str to array_like of int, data frame, structured array, or (..., F) array_like of int
             By field, all of one shape; or a column for each field, in their order.
 
         Returns
@@ -187,15 +189,15 @@ class FieldEmbedding(Composite):
         TypeError
             Ids that are not integers.
         ValueError
-            Missing or unknown fields, shapes that do not fit, a read-only table with `max_norm`. After any error no
-            table has been changed.
+            Missing or unknown fields, shapes that do not fit, a read-only table with `max_norm` or an optimizer in mode
+            "exact". After any error no table has been changed.
         """
         split = self._ids(ids)
         shape = next(iter(split.values())).shape
         out = buffers.empty((*shape, self.embedding_dim), self.dtype.newbyteorder("="))
         rows = out.reshape(-1, self.embedding_dim)
         for layer in self._of_field.values():
-            if layer.max_norm is not None:
+            if layer.writes_at_lookup:
                 as_table(layer.weight, write=True)  # before another table is changed
         for name, part in split.items():
             layer = self._of_field[name]

@@ -30,15 +30,15 @@ def as_rows(
 
 def _waves(turns: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """``sin(2*pi*turns)`` and ``cos(2*pi*turns)``, exact at quarters of a turn, and as good at many turns as at one."""
-    quarters = np.rint(4 * turns)
-    angle = turns - quarters / 4  # exact, at most an eighth of a turn
+    angle = turns - np.rint(turns)  # exact, as what is done to it next
+    quarters = np.rint(4 * angle)
+    angle -= quarters / 4
     angle *= angle.dtype.type(2 * math.pi)
     low, high = np.sin(angle), np.cos(angle)
-    quarters %= 4
-    odd = (quarters == 1) | (quarters == 3)
+    odd = np.abs(quarters) == 1
     sine, cosine = np.where(odd, high, low), np.where(odd, low, high)
-    np.subtract(0, sine, out=sine, where=quarters >= 2)
-    np.subtract(0, cosine, out=cosine, where=(quarters == 1) | (quarters == 2))
+    np.subtract(0, sine, out=sine, where=(quarters == -1) | (np.abs(quarters) == 2))
+    np.subtract(0, cosine, out=cosine, where=(quarters == 1) | (np.abs(quarters) == 2))
     return sine, cosine
 
 

@@ -46,7 +46,7 @@ def _keys(ids: Any) -> NDArray[np.uint64]:
         others = {type(word).__name__ for word in words if not isinstance(word, (str, bytes))}
         if not others:
             return _digests(words).reshape(given.shape)
-        if others and any(isinstance(word, (str, bytes)) for word in words):
+        if any(isinstance(word, (str, bytes)) for word in words):
             msg = f"ids must be all integers or all text, got text and {', '.join(sorted(others))}"
             raise TypeError(msg)
     numbers = as_indices(given if leaves is None else ids, "ids")

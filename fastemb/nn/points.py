@@ -175,9 +175,7 @@ class PointEmbedding(Composite):
         if features is not None:
             _check_features(features, kind)
             if features.out_features != width:
-                msg = (
-                    f"weight must have shape ({rows}, {features.out_features}), as wide as features, got {table.shape}"
-                )
+                msg = f"weight must have the width of the features, {features.out_features}, got {width}"
                 raise ValueError(msg)
         column = None
         if bias is not None:

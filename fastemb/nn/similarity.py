@@ -190,7 +190,7 @@ def nearest(
     >>> rows = np.array([[0.9, 0.2], [0.8, 0.3], [-0.7, 0.6], [-0.8, 0.5]])  # cat, dog, car, truck
     >>> found = fastemb.nn.nearest(rows, rows[0], k=2)
     >>> found.rows, found.scores.round(3)
-    (array([0, 1]), array([1.   , 0.991]))
+    (array([0, 1]), array([1.  , 0.99]))
     """
     table = as_table(weight)
     count = _options.integer("k", k, at_least=1)

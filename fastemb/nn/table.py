@@ -19,6 +19,10 @@ from ..rowgrad import RowGrad
 from .initialisers import Initialiser, make_table
 
 
+class UnknownWidthError(RuntimeError, AttributeError):
+    """There is no table yet; an AttributeError too, so that `hasattr` says so."""
+
+
 class TableLayer(abc.ABC):
     """A trainable table; its subclasses say what is looked up, and what the gradient of that is.
 
@@ -33,6 +37,9 @@ class TableLayer(abc.ABC):
     """
 
     weight: NDArray[Any]
+
+    _inner = False
+    """Whether users see this layer only as a part of another."""
 
     _shown: tuple[str, ...] = ("padding_idx", "max_norm", "optimizer")
     """Options that `repr` shows where they are set."""
@@ -90,6 +97,7 @@ class TableLayer(abc.ABC):
                 raise ValueError(msg)
             return
         self.weight = self._make(shape=(self._num_rows, width))
+        del self._make  # it may hold what cannot be pickled
         if self.padding_idx is not None:
             self.weight[self.padding_idx] = 0
         self.optimizer = self._optimizer  # and its state
@@ -98,7 +106,7 @@ class TableLayer(abc.ABC):
         """Say what to do about a table that is not there yet."""
         if name == "weight":
             msg = "embedding_dim of this layer is not known yet: pass it, or call bind(dim)"
-            raise RuntimeError(msg)
+            raise UnknownWidthError(msg)
         msg = f"{type(self).__name__!r} object has no attribute {name!r}"
         raise AttributeError(msg)
 
@@ -229,17 +237,19 @@ class TableLayer(abc.ABC):
         RuntimeError
             The layer has no optimizer, and is not frozen.
         ValueError
-            A learning rate that the optimizer does not take.
+            A learning rate that the optimizer does not take, a read-only table.
         """
         if not self._frozen:
             rule, _ = self._training()
-            if lr is not None:
-                rule.check_rate(lr)
+            as_table(self.weight, write=True)
+            rule.check_rate(rule.lr if lr is None else lr)
 
     def _training(self) -> tuple[Optimizer, State]:
-        if self.optimizer is None or self.state is None:
-            kind = type(self).__name__
-            msg = f"this layer has no optimizer: pass one, as in {kind}(N, D, optimizer=fastemb.optim.SGD(lr=0.1))"
+        if self.optimizer is None or self.weight is None or self.state is None:
+            example = "optimizer=fastemb.optim.SGD(lr=0.1)"
+            if not self._inner:
+                example = f"{type(self).__name__}(N, D, {example})"
+            msg = f"this layer has no optimizer: pass one, as in {example}"
             raise RuntimeError(msg)
         return self.optimizer, self.state
 
@@ -271,6 +281,11 @@ class TableLayer(abc.ABC):
     def _moves(self) -> bool:
         """Whether rows move without being touched."""
         return self.state is not None and self.state.missed is not None
+
+    @property
+    def writes_at_lookup(self) -> bool:
+        """Whether a lookup changes the rows that it reads: with `max_norm`, or an optimizer in mode "exact"."""
+        return self.max_norm is not None or self._moves
 
     def _catch_up(self, ids: TensorLike) -> None:
         """Bring the rows that will be read up to date, for a rule in mode "exact"."""
@@ -308,7 +323,8 @@ class TableLayer(abc.ABC):
         -------
         dict
             ``{"weight": ndarray, "optimizer": {"step": int, name: ndarray, ...}}``, the second entry if there is a
-            state. The arrays are the layer's own: copy them to keep a snapshot.
+            state. The arrays are the layer's own: copy them to keep a snapshot. With an optimizer in mode "exact" rows
+            are as they stand, and their missed steps are part of its state: `flush` first to save weights alone.
         """
         saved: dict[str, Any] = {"weight": self.weight}
         if self.state is not None:

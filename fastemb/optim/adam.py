@@ -51,9 +51,9 @@ class Adam(Optimizer):
     Mode "exact" gives what dense Adam would, whose momentum moves every row at every step. The steps that a row missed
     are made up for when it is next updated or given to `catch_up`; `flush` does so for all rows. They are summed as a
     power series, so a row costs one pass, not one for each step, and one int64; each step costs 16 bytes until the next
-    `flush`. What the series and the last of many steps leave out is, at a constant rate, less than
-    ``2 * finfo(dtype).eps`` of the movement that is made up for, and W is rounded once, where dense Adam rounds it at
-    every step.
+    `flush`. Half-width tables are made up for step by step. What the series and the last of many steps leave out is, at
+    a constant rate, less than ``2 * finfo(dtype).eps`` of what the row would move without decay, and W is rounded once,
+    where dense Adam rounds it at every step.
 
     References
     ----------

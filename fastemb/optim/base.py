@@ -53,7 +53,8 @@ class Optimizer(Rule):
         lr : float, optional
             Learning rate of this step, in place of the rule's own.
         max_grad_norm : float, optional
-            Scale the gradient so that its norm, after duplicates are summed, is at most this.
+            Scale the gradient so that its norm, after duplicates are summed, is at most this; not where the norm is NaN
+            or infinite, so that a bad row stays the only bad one.
 
         Raises
         ------
@@ -101,7 +102,8 @@ class Optimizer(Rule):
         lr : float, optional
             Learning rate of this step, in place of the rule's own.
         max_grad_norm : float, optional
-            Scale the gradient so that its norm, after duplicates are summed, is at most this.
+            Scale the gradient so that its norm, after duplicates are summed, is at most this; not where the norm is NaN
+            or infinite, so that a bad row stays the only bad one.
         padding_idx : int, optional
             In ``[-N, N)``: this row is not updated.
         scale_grad_by_freq : bool
@@ -167,7 +169,8 @@ class Optimizer(Rule):
         lr : float, optional
             Learning rate of this step, in place of the rule's own.
         max_grad_norm : float, optional
-            Scale the gradient so that its norm, after duplicates are summed, is at most this.
+            Scale the gradient so that its norm, after duplicates are summed, is at most this; not where the norm is NaN
+            or infinite, so that a bad row stays the only bad one.
         padding_idx : int, optional
             As in the lookup.
         include_last_offset : bool
@@ -197,6 +200,9 @@ class Optimizer(Rule):
         values = as_gradient(grad, (bags.size, table.shape[1]), table.dtype)
         apply = self._prepare(table, state, values, lr, max_grad_norm, **bags.arrays())
         if mode == "max":
+            self.catch_up(
+                table, state, bags.ids, padding_idx=padding_idx
+            )  # greatest elements are of the table as it is
             winners = bag_gradient(table, bags, values, scale_grad_by_freq=False)
             self.update(table, state, winners, lr=lr, max_grad_norm=max_grad_norm)
         else:
@@ -213,7 +219,7 @@ class Optimizer(Rule):
         **read: NDArray[Any],
     ) -> Callable[..., None]:
         """Check everything but the indices, and return what takes the step."""
-        rate = self.lr if lr is None else self.check_rate(lr)
+        rate = self.check_rate(self.lr if lr is None else lr)
         limit = None if max_grad_norm is None else _options.real("max_grad_norm", max_grad_norm, infinite=True)
         arrays = self._state_arrays(table, state)
         step = _options.integer("state.step", state.step, at_least=0) + 1
@@ -222,9 +228,6 @@ class Optimizer(Rule):
         kernels: ModuleType = backend(table)
         kernel = getattr(kernels, self._kernel)
         missed, replay = state.missed, self._replay()
-        if missed and not hyper[1] > 0:
-            msg = f"lr * weight_decay must be < 1 in mode 'exact', got {1 - hyper[1]:g}"
-            raise ValueError(msg)
 
         def apply(groups: Groups, *, scale_grad_by_freq: bool) -> None:
             if limit is not None:

@@ -106,9 +106,13 @@ class Rule(abc.ABC):
         TypeError
             Not a number.
         ValueError
-            Out of range.
+            Out of range; in mode "exact" also with ``lr * weight_decay >= 1``.
         """
-        return _options.real("lr", lr)
+        rate = _options.real("lr", lr)
+        if self._replay() is not None and not self._hyper(rate, 1)[1] > 0:
+            msg = f"lr * weight_decay must be < 1 in mode 'exact', got {1 - self._hyper(rate, 1)[1]:g}"
+            raise ValueError(msg)
+        return rate
 
     @abc.abstractmethod
     def _hyper(self, lr: float, t: int) -> tuple[float, ...]:

@@ -75,7 +75,7 @@ class Momentum(Optimizer):
     nesterov : bool
         Look ahead by one step.
     weight_decay : float
-        Decoupled decay of the touched rows, at least 0.
+        Decoupled decay of the touched rows, at least 0; in mode "exact" of all rows.
     mode : {"lazy", "exact"}
         What becomes of rows that are not touched: they stay, or move on as with dense gradients.
 
@@ -92,11 +92,12 @@ class Momentum(Optimizer):
     ``(L + 4 * U) * D * itemsize`` bytes.
 
     In mode "lazy" a row that is not touched does not move on. Mode "exact" is torch's ``SGD(momentum=...)`` for dense
-    gradients, which densifies sparse ones: every step moves every row, and the first one, touched or not, sets ``buf``.
-    The missed steps of a row are made up for, in closed form, when it is next updated or given to `catch_up`; `flush`
-    does so for all rows. What is left out after many steps is below the rounding of the movement at a constant rate;
-    weights are rounded once, where a dense optimizer rounds them at every step. Costs two passes over a row that
-    missed steps, one int64 a row, and 16 bytes a step until the next `flush`.
+    gradients, but for its weight decay, which goes through ``buf``: every step moves every row, and the first one,
+    touched or not, sets ``buf``. torch densifies sparse gradients for it. The missed steps of a row are made up for, in
+    closed form, when it is next updated or given to `catch_up`; `flush` does so for all rows. What is left out after
+    many steps is, at a constant rate, less than ``2 * finfo(dtype).eps`` of what the row would move without decay;
+    weights are rounded once, where a dense optimizer rounds them at every step. Costs one pass over a row that missed
+    steps, one int64 a row, and 16 bytes a step until the next `flush`; half-width tables are made up for step by step.
 
     Examples
     --------

@@ -1,0 +1,149 @@
+"""Files: read with a progress bar and decompressed; written beside the old one, then moved in its place."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gzip
+import importlib
+import io
+import os
+import re
+import secrets
+import stat
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from .._compat import optional
+
+BLOCK = 1 << 16
+"""Bytes read or written at a time."""
+
+HEAD = 128
+"""Bytes that tell what a file is: more than any header of word2vec."""
+
+_COMPRESSIONS = {
+    "gzip": (".gz", re.compile(rb"\x1f\x8b")),
+    "bz2": (".bz2", re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)")),
+    "lzma": (".xz", re.compile(rb"\xfd7zXZ\0")),
+}
+
+
+class Source(NamedTuple):
+    """A file open for reading."""
+
+    path: Path
+    file: IO[bytes]
+    """Decompressed."""
+    size: int
+    """Of the file itself."""
+    compressed: bool
+
+    def room(self, row_bytes: int) -> int:
+        """Rows of at least so many bytes that the file can hold; a low guess where it is compressed."""
+        return self.size // row_bytes
+
+
+class _Counted(io.FileIO):
+    """A file that tells how much of it has been read."""
+
+    def __init__(self, path: Path, advance: Callable[[int], object]) -> None:
+        super().__init__(path)
+        self._advance = advance
+
+    def readinto(self, buffer: Any) -> int:
+        count = super().readinto(buffer) or 0
+        self._advance(count)
+        return count
+
+
+@contextlib.contextmanager
+def reading(path: Path, progress: bool | None = False) -> Iterator[Source]:
+    """The file, decompressed if its first bytes are those of gzip, bz2 or xz; ValueError where that fails."""
+    size = path.stat().st_size
+    with contextlib.ExitStack() as stack:
+        advance = stack.enter_context(bar(progress, path.name, size))
+        raw = stack.enter_context(_Counted(path, advance))
+        file = stack.enter_context(io.BufferedReader(raw, BLOCK))
+        head = file.read(HEAD)
+        file.seek(0)
+        kind = next((kind for kind, (_, magic) in _COMPRESSIONS.items() if magic.match(head)), None)
+        if kind is None:
+            yield Source(path, file, size, compressed=False)
+            return
+        unpacked = stack.enter_context(importlib.import_module(kind).open(file))
+        try:
+            yield Source(path, stack.enter_context(io.BufferedReader(unpacked, BLOCK)), size, compressed=True)
+        except _damage() as error:
+            if getattr(error, "errno", None) is not None:  # the disk, not the data
+                raise
+            msg = f"{path}: the compressed data are damaged: {error}"
+            raise ValueError(msg) from error
+
+
+def _damage() -> tuple[type[Exception], ...]:
+    lzma = optional("lzma")  # some builds of Python have none
+    return (EOFError, OSError, zlib.error, *([lzma.LZMAError] if lzma else []))
+
+
+def without_compression(path: Path) -> tuple[str, str | None]:
+    """The file's name in lower case, without .gz and its like, and the compression that this stands for."""
+    name = path.name.lower()
+    for kind, (suffix, _) in _COMPRESSIONS.items():
+        if name.endswith(suffix):
+            return name.removesuffix(suffix), kind
+    return name, None
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A name in the folder of `path` for a new file, which takes the place of `path` if there was no error."""
+    target = Path(os.path.realpath(path))  # a link stays one
+    if target.exists() and not target.is_file():
+        msg = f"{path} is not a file"
+        raise ValueError(msg)
+    temporary = target.with_name(f".fastemb-{secrets.token_hex(8)}")
+    try:
+        temporary.touch(exist_ok=False)
+        mode = (target if target.exists() else temporary).stat().st_mode
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        temporary.chmod(stat.S_IMODE(mode))  # safetensors makes a file of its own, for its owner alone
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def writing(path: Path, compression: str | None) -> Iterator[IO[bytes] | gzip.GzipFile]:
+    """A file to write, compressed if so asked, that takes the place of `path` if there was no error."""
+    with replacing(path) as temporary, temporary.open("wb", BLOCK) as raw:
+        if compression is None:
+            yield raw
+        elif compression == "gzip":  # neither the temporary name nor the time: the same data give the same file
+            with gzip.GzipFile("", "wb", 6, raw, mtime=0) as file:
+                yield file
+        else:
+            with importlib.import_module(compression).open(raw, "wb") as file:
+                yield file
+
+
+@contextlib.contextmanager
+def bar(progress: bool | None, label: str, total: int) -> Iterator[Callable[[int], object]]:
+    """A progress bar on stderr that is told of bytes; None: on a terminal, if rich is there."""
+    shown = sys.stderr is not None and sys.stderr.isatty() if progress is None else progress
+    rich = optional("rich.progress") if shown else None
+    if rich is None:
+        if progress:
+            msg = "progress=True needs the package rich: pip install fastemb[io]"
+            raise ImportError(msg)
+        yield lambda _: None
+        return
+    columns = rich.TextColumn("{task.description}", markup=False), rich.BarColumn(), rich.DownloadColumn()
+    console = importlib.import_module("rich.console").Console(stderr=True)
+    with rich.Progress(*columns, rich.TimeRemainingColumn(), console=console) as shown_bar:
+        yield functools.partial(shown_bar.advance, shown_bar.add_task(label, total=total))
