@@ -7,6 +7,7 @@ import pytest
 
 import fastemb
 import fastemb.buffers
+import fastemb.io
 import fastemb.nn
 import fastemb.optim
 from fastemb.kernels import cpu
@@ -31,7 +32,7 @@ IGNORED = {
 
 def public():
     """Dotted paths of public functions, classes, and their methods and properties."""
-    for module in (fastemb, fastemb.buffers, fastemb.nn, fastemb.optim):
+    for module in (fastemb, fastemb.buffers, fastemb.io, fastemb.nn, fastemb.optim):
         for name in module.__all__:
             value = getattr(module, name)
             if not inspect.ismodule(value):

@@ -19,7 +19,8 @@ import pytest
 from hypothesis import example, given
 from strategies import BFLOAT16, LAYOUTS, exactly, laid_out, same_bits, unchanged
 
-from fastemb.io import arrays, files, load_vectors, save, save_vectors
+from fastemb import _progress
+from fastemb.io import arrays, load_vectors, save, save_vectors
 
 SUFFIXES = {".txt": "word2vec", ".vec": "fasttext", ".bin": "word2vec-binary", ".safetensors": "safetensors"}
 UNPACK = {"": bytes, ".gz": gzip.decompress, ".bz2": bz2.decompress, ".xz": lzma.decompress}
@@ -326,7 +327,7 @@ def test_packages_that_are_missing(tmp_path, monkeypatch):
         with pytest.raises(ImportError, match=exactly(text)):
             call()
     assert path.read_bytes() == before
-    monkeypatch.setattr(files, "optional", lambda name: None)
+    monkeypatch.setattr(_progress, "optional", lambda name: None)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     save_vectors(tmp_path / "v.npy", WEIGHT)
     for call in (load_vectors, lambda path, **options: save_vectors(path, WEIGHT, **options)):
@@ -337,7 +338,6 @@ def test_packages_that_are_missing(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["v [red].vec.gz", "v [red].txt", "v [red].bin", "v [red].npy", "v [red].safetensors"])
 def test_progress(tmp_path, capsys, monkeypatch, name):
-    pytest.importorskip("rich")
     weight, path = np.ones((3000, 20), np.float32), tmp_path / name
     words = None if name.endswith("npy") else [f"w{i}" for i in range(3000)]
     calls = [

@@ -17,7 +17,7 @@ import fastemb.nn
 import fastemb.optim
 
 PACKAGE = Path(fastemb.__file__).parent
-MODULES = [fastemb, fastemb.buffers, fastemb.functional, fastemb.nn, fastemb.optim]
+MODULES = [fastemb, fastemb.buffers, fastemb.functional, fastemb.io, fastemb.nn, fastemb.optim]
 
 
 def run(code):

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from .._arrays import as_table
 from .._compat import as_dtype, optional
-from .files import BLOCK, bar, replacing
+from .._progress import progress_bar
+from .files import BLOCK, replacing
 from .rows import Wanted, Words
 
 _FLOATS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
@@ -56,7 +57,8 @@ def _from_tensors(path: Path, file: Any, wanted: Wanted, progress: bool | None) 
         names.remove("words")
     name = "weight" if "weight" in names else names[0] if len(names) == 1 else None
     if name is None:
-        msg = f"{path}: one tensor must be named 'weight', got {', '.join(map(repr, names)) or 'none'}"
+        found = ", ".join([*map(repr, names[:5]), *(["..."] if len(names) > 5 else [])]) or "none"
+        msg = f"{path}: one tensor must be named 'weight', got {found}"
         raise ValueError(msg)
     tensor = file.get_slice(name)
     shape, kind = tensor.get_shape(), tensor.get_dtype()
@@ -64,7 +66,8 @@ def _from_tensors(path: Path, file: Any, wanted: Wanted, progress: bool | None) 
         msg = f"{path}: tensor {name!r} must be 2-D (N, D) of float16, bfloat16, float32 or float64, got {kind} {shape}"
         raise ValueError(msg)
     count = min(shape[0], wanted.limit)
-    words, to = _without_words(path, wanted) if not listed else Words(path, "row", wanted), np.arange(count)
+    words = Words(path, "row", wanted) if listed else _without_words(path, wanted)
+    to = np.arange(count)
     if listed:
         texts = _texts(path, file.get_tensor("words"), shape[0])
         offset = 0
@@ -102,13 +105,14 @@ def _copy(
     rows = int(to.max(initial=-1)) + 1
     weight = np.empty((rows, width), words.wanted.dtype or dtype.newbyteorder("="))
     row_bytes = width * dtype.itemsize
-    with bar(progress, words.path.name, len(to) * row_bytes) as advance:
+    with progress_bar(words.path.name, len(to) * row_bytes, progress, of_bytes=True) as advance:
         for block in blocks(len(to) if weight.size else 0, row_bytes):
             kept = np.flatnonzero(to[block] >= 0)
             if kept.size:
-                weight[to[block][kept]] = read(block)[kept]
-            for i in kept if words.wanted.finite else ():
-                words.require_finite(block.start + int(i) + 1, weight[to[block][i]])
+                values = read(block)[kept].astype(weight.dtype, copy=False)
+                weight[to[block][kept]] = values
+                first = int(np.argmin(np.isfinite(values).all(axis=1))) if words.wanted.finite else 0
+                words.require_finite(block.start + int(kept[first]) + 1, values[first])
             advance((block.stop - block.start) * row_bytes)
     return weight
 

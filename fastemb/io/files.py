@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import gzip
 import importlib
 import io
@@ -11,13 +10,13 @@ import os
 import re
 import secrets
 import stat
-import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from .._compat import optional
+from .._progress import progress_bar
 
 BLOCK = 1 << 16
 """Bytes read or written at a time."""
@@ -65,7 +64,7 @@ def reading(path: Path, progress: bool | None = False) -> Iterator[Source]:
     """The file, decompressed if its first bytes are those of gzip, bz2 or xz; ValueError where that fails."""
     size = path.stat().st_size
     with contextlib.ExitStack() as stack:
-        advance = stack.enter_context(bar(progress, path.name, size))
+        advance = stack.enter_context(progress_bar(path.name, size, progress, of_bytes=True))
         raw = stack.enter_context(_Counted(path, advance))
         file = stack.enter_context(io.BufferedReader(raw, BLOCK))
         head = file.read(HEAD)
@@ -130,20 +129,3 @@ def writing(path: Path, compression: str | None) -> Iterator[IO[bytes] | gzip.Gz
         else:
             with importlib.import_module(compression).open(raw, "wb") as file:
                 yield file
-
-
-@contextlib.contextmanager
-def bar(progress: bool | None, label: str, total: int) -> Iterator[Callable[[int], object]]:
-    """A progress bar on stderr that is told of bytes; None: on a terminal, if rich is there."""
-    shown = sys.stderr is not None and sys.stderr.isatty() if progress is None else progress
-    rich = optional("rich.progress") if shown else None
-    if rich is None:
-        if progress:
-            msg = "progress=True needs the package rich: pip install fastemb[io]"
-            raise ImportError(msg)
-        yield lambda _: None
-        return
-    columns = rich.TextColumn("{task.description}", markup=False), rich.BarColumn(), rich.DownloadColumn()
-    console = importlib.import_module("rich.console").Console(stderr=True)
-    with rich.Progress(*columns, rich.TimeRemainingColumn(), console=console) as shown_bar:
-        yield functools.partial(shown_bar.advance, shown_bar.add_task(label, total=total))

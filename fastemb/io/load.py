@@ -87,8 +87,8 @@ def load_vectors(
     found; but for the latter with `duplicates` "last" or "error", as what follows might matter then.
 
     Numbers are correctly rounded, to float32 and float16 as well, where NumPy and gensim round twice, by way of
-    float64. gensim's text reader spreads a line's only value over the whole row, and stops without an error where a
-    binary file has more rows than its header says.
+    float64; to bfloat16 they go by way of float32. gensim's text reader spreads a line's only value over the whole row,
+    and its binary reader stops without an error where the file has more rows than its header says.
 
     In safetensors the table is the tensor "weight", or the only one there, and words are the uint8 tensor "words", if
     there is one: UTF-8 with a newline between two words.

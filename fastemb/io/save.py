@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from .. import _options
 from .._arrays import as_table
+from .._progress import progress_bar
 from . import arrays, binary, formats, text
-from .files import bar, writing
+from .files import writing
 
 
 def save_vectors(
@@ -88,7 +89,10 @@ def save_vectors(
         return
     header, encode = _encoding(kind, table, texts)
     rows, row_bytes = len(table), table.shape[1] * table.itemsize
-    with writing(path, compression) as file, bar(progress, path.name, rows * row_bytes) as advance:
+    with (
+        writing(path, compression) as file,
+        progress_bar(path.name, rows * row_bytes, progress, of_bytes=True) as advance,
+    ):
         file.write(header)
         for block in arrays.blocks(rows, row_bytes):
             file.write(encode(table[block], [] if texts is None else texts[block]))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 
@@ -58,6 +60,47 @@ class Vectors:
             msg = "these vectors have no words"
             raise ValueError(msg)
         return {word: row for row, word in enumerate(self.words)}
+
+    def with_reserved(self, words: Sequence[str]) -> Vectors:
+        """The same after rows of zeros for words of your own, as for padding: ids of the others move up.
+
+        Parameters
+        ----------
+        words : sequence of str
+            The first rows' words, such as ``["<pad>", "<unk>"]``.
+
+        Returns
+        -------
+        Vectors
+            With a new table.
+
+        Raises
+        ------
+        TypeError
+            Words that are not a sequence of str.
+        ValueError
+            There are no words, or one is there already or twice.
+
+        Examples
+        --------
+        >>> import numpy as np, fastemb
+        >>> vectors = fastemb.io.Vectors(["the", "cat"], np.array([[0.5, 0.25], [1.0, -1.0]])).with_reserved(["<pad>"])
+        >>> vectors.words
+        ['<pad>', 'the', 'cat']
+        >>> fastemb.Embedding.from_pretrained(vectors.weight, padding_idx=0)([0, 1])
+        array([[0.  , 0.  ],
+               [0.5 , 0.25]])
+        """
+        if isinstance(words, (str, bytes)) or not all(isinstance(word, str) for word in words):
+            msg = f"words must be a sequence of str, got {words!r}"
+            raise TypeError(msg)
+        everything = [*words, *self.index]
+        for word in words:
+            if everything.count(word) > 1:
+                msg = f"words must be new and distinct, got {word!r} twice"
+                raise ValueError(msg)
+        zeros = np.zeros((len(words), self.weight.shape[1]), self.weight.dtype)
+        return Vectors(everything, np.concatenate((zeros, self.weight)))
 
     def __repr__(self) -> str:
         """Size and dtype, not the values."""

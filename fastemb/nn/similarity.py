@@ -238,5 +238,5 @@ def _better(best: Neighbours, new: Neighbours, count: int) -> Neighbours:
     return Neighbours(np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1))
 
 
-def _bar(total: int, wanted: bool | None) -> AbstractContextManager[Callable[[int], None]]:
+def _bar(total: int, wanted: bool | None) -> AbstractContextManager[Callable[[int], object]]:
     return progress_bar("nearest", total, wanted if wanted is not None or total >= 1_000_000 else False)

@@ -9,6 +9,7 @@ import pytest
 import safetensors.numpy
 from strategies import exactly
 
+import fastemb
 from fastemb.io import load_vectors, save_vectors
 
 
@@ -232,8 +233,9 @@ def test_arrays_of_another_kind(write, tmp_path):
     path = tmp_path / "v.safetensors"
     w, words = np.ones((2, 2), np.float32), np.frombuffer(b"a\nb\nc", np.uint8)
     for tensors, text in (
-        ({"a": w, "b": w}, ": one tensor must be named 'weight', got 'a', 'b'"),
-        ({"words": words}, ": one tensor must be named 'weight', got none"),
+        ({"a": w, "b": w}, f"{NAMED} 'a', 'b'"),
+        ({f"t{i}": w for i in range(6)}, f"{NAMED} 't0', 't1', 't2', 't3', 't4', ..."),
+        ({"words": words}, f"{NAMED} none"),
         ({"weight": w.astype(int)}, f": tensor 'weight' must be 2-D (N, D) of {FLOATS}, got I64 [2, 2]"),
         ({"table": w[0]}, f": tensor 'table' must be 2-D (N, D) of {FLOATS}, got F32 [2]"),
         ({"weight": w, "words": words}, ": there must be as many words as rows, got 3 and 2"),
@@ -247,6 +249,7 @@ def test_arrays_of_another_kind(write, tmp_path):
             load_vectors(write(data, "v.safetensors"))
 
 
+NAMED = ": one tensor must be named 'weight', got"
 FLOATS = "float16, bfloat16, float32 or float64"
 
 
@@ -319,6 +322,10 @@ def test_values_that_are_not_finite(write, form, bad):
     assert load_vectors(path, finite=True, limit=1).weight.tolist() == [[1, 2]]
     if form != "npy":
         assert load_vectors(path, finite=True, vocab=["a", "c"]).weight.tolist() == [[1, 2], [5, 6]]
+    if form == "safetensors":  # the row that is not kept in the end is read all the same
+        words = np.frombuffer(b"a\nb\nb", np.uint8)
+        safetensors.numpy.save_file({"weight": weight, "words": words}, path)
+        refuses(path, f", row 2: value 2 of 2 is {bad}", finite=True, duplicates="last")
     save_vectors(path, np.full((1, 1), 65520, np.float32), None if form == "npy" else ["a"], format=kind)
     assert load_vectors(path, finite=True).weight.tolist() == [[65520]]
     where = {"text": "line 2", "glove": "line 1"}.get(form, "row 1")
@@ -355,3 +362,25 @@ def test_options(write, options, error, text):
     """What an option may be, where gensim takes letters for words and a negative limit for none."""
     with pytest.raises(error, match=exactly(text)):
         load_vectors(write(b"a 1\n"), **options)
+
+
+def test_rows_for_padding_and_the_unknown_word():
+    """https://github.com/piskvorky/gensim/issues/1900: row 0 was a word, and padding with id 0 became that word."""
+    table = np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], np.float32)
+    vectors = fastemb.io.Vectors(["a", "b", "c"], table)
+    shifted = vectors.with_reserved(["<pad>", "<unk>"])
+    assert shifted.words == ["<pad>", "<unk>", "a", "b", "c"]
+    assert shifted.index["a"] == 2
+    assert np.array_equal(shifted.weight, [[0, 0], [0, 0], *table])
+    assert shifted.weight.dtype == np.float32
+    assert vectors.words == ["a", "b", "c"]
+    for words, error, text in (
+        (["b"], ValueError, "words must be new and distinct, got 'b' twice"),
+        (["x", "x"], ValueError, "words must be new and distinct, got 'x' twice"),
+        ("<pad>", TypeError, "words must be a sequence of str, got '<pad>'"),
+        ([1], TypeError, r"words must be a sequence of str, got \[1\]"),
+    ):
+        with pytest.raises(error, match=text):
+            vectors.with_reserved(words)
+    with pytest.raises(ValueError, match="these vectors have no words"):
+        fastemb.io.Vectors(None, table).with_reserved(["<pad>"])
