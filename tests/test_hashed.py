@@ -282,3 +282,19 @@ def test_state_dicts_that_do_not_fit(change, error, text):
     change(saved)
     with unchanged(*layer.parameters()), pytest.raises(error, match="^" + re.escape(text)):
         layer.load_state_dict(saved)
+
+
+def test_a_step_without_a_lookup_reads_rows_up_to_date(rng):
+    layers = [
+        HashEmbedding(20, 3, weighted=True, optimizer=Adam(lr=0.1, mode="exact"), dtype="float64", seed=0)
+        for _ in range(2)
+    ]
+    for _ in range(6):
+        ids, dy = rng.integers(0, 50, 5), rng.standard_normal((5, 3))
+        layers[0].fused_step(ids, dy)
+        layers[1].flush()
+        layers[1].fused_step(ids, dy)
+    for layer in layers:
+        layer.flush()
+    for mine, wanted in zip(layers[0].parameters(), layers[1].parameters(), strict=True):
+        np.testing.assert_allclose(mine, wanted, rtol=1e-11)

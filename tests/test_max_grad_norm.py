@@ -144,3 +144,27 @@ def test_of_a_layer():
     layer.backward([1], [[4.0]])
     layer.step(max_grad_norm=2.5)
     assert layer.weight[:, 0].tolist() == [-1.5, -2, 0]
+
+
+@pytest.mark.parametrize("name", ["fields", "hashed", "pruned", "rare"])
+def test_of_layers_of_several_tables(rng, name):
+    made = {
+        "fields": lambda: fastemb.nn.FieldEmbedding({"a": (9, 3), "b": (9, 2)}, optimizer=SGD(lr=1.0), seed=0),
+        "hashed": lambda: fastemb.nn.HashEmbedding(9, 5, weighted=True, optimizer=SGD(lr=1.0), seed=0),
+        "pruned": lambda: fastemb.nn.PrunedEmbedding(9, 5, optimizer=SGD(lr=1.0), seed=0),
+        "rare": lambda: fastemb.nn.RareTokenEmbedding(9, 5, optimizer=SGD(lr=1.0), seed=0),
+    }[name]
+    ids, dy = rng.integers(1, 9, (6, 2) if name == "fields" else 6), rng.standard_normal((6, 5), dtype=np.float32)
+    tokens = {"tokens": ["a", "bc", "d", "e", "f", "gg"]} if name == "rare" else {}
+    fused, stepped = made(), made()
+    before = [array.copy() for array in fused.parameters()]
+    with pytest.raises(ValueError, match="^max_grad_norm must be >= 0, got -1$"):
+        fused.fused_step(ids, dy, max_grad_norm=-1, **tokens)
+    assert all(table.grad is None for table in fused.tables().values())
+    fused.fused_step(ids, dy, max_grad_norm=0.5, **tokens)
+    moved = np.sqrt(sum(((a - b).astype(float) ** 2).sum() for a, b in zip(fused.parameters(), before, strict=True)))
+    assert moved == pytest.approx(0.5, rel=1e-5)
+    stepped.backward(ids, dy, **tokens)
+    stepped.step(max_grad_norm=0.5)
+    for a, b in zip(fused.parameters(), stepped.parameters(), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7)

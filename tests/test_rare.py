@@ -113,7 +113,7 @@ def test_state_is_saved_and_loaded():
     one.fused_step([1, 2], np.ones((2, 4), np.float32), ["ab", "c"])
     two.load_state_dict(one.state_dict())
     assert np.array_equal(two([1, 2, 1], ["q", "", "ab"]), one([1, 2, 1], ["q", "", "ab"]))
-    assert set(one.state_dict()) == {"tokens", "bytes", "conv", "bias"}
+    assert set(one.state_dict()) == {"tokens", "bytes", "conv", "bias", "known"}
     broken = {**one.state_dict(), "bias": {**one.state_dict()["bias"], "weight": np.ones((3, 1), np.float32)}}
     with unchanged(two.weight), pytest.raises(ValueError, match="weight must have shape"):
         two.load_state_dict(broken)
@@ -165,3 +165,46 @@ def test_seeds_repeat_it():
     assert not any(np.array_equal(x, y) for x, y in zip(a.parameters(), c.parameters(), strict=True))
     assert np.abs(a.conv).max() <= np.sqrt(1 / 12)
     assert fastemb.nn.RareTokenEmbedding is RareTokenEmbedding
+
+
+def test_which_ids_are_rare_is_saved():
+    one = make(counts=[0, 0, 9, 1, 9, 9, 9, 9], seed=0)
+    two = make(seed=1)
+    two.load_state_dict(one.state_dict())
+    assert two.is_rare([1, 2, 3]).tolist() == [True, False, True]
+    with pytest.raises(ValueError, match="known must be False for unk_idx, 2"):
+        make(unk_idx=2).load_state_dict(one.state_dict())
+
+
+@pytest.mark.parametrize("flush", [False, True])
+def test_bytes_are_read_up_to_date(flush):
+    """With an optimizer in mode exact every byte's row moves on; a lookup sees it without a flush."""
+    layer = make(optimizer=Adam(lr=0.1, mode="exact"), seed=0)
+    for token in ("ab", "cd", "cd", "ab"):
+        if flush:
+            layer.flush()
+        layer([1], [token])
+        layer.fused_step([1], GRAD, [token])
+    layer.flush()
+    other = make(optimizer=Adam(lr=0.1, mode="exact"), seed=0)
+    for token in ("ab", "cd", "cd", "ab"):
+        other.flush()
+        other.fused_step([1], GRAD, [token])
+    other.flush()
+    for mine, wanted in zip(layer.parameters(), other.parameters(), strict=True):
+        np.testing.assert_allclose(mine, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_step_that_one_table_refuses_changes_none():
+    layer = make(optimizer=Adam(), seed=0)
+    layer.byte_weight.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        layer.fused_step([2, 1], np.ones((2, 4), np.float32), ["two", "one"])
+    assert all(table.grad is None and table.state.step == 0 for table in layer.tables().values())
+
+
+def test_odd_tokens():
+    layer = make(seed=0)
+    assert np.isfinite(layer([1], ["\ud800"])).all()
+    with pytest.raises(ValueError, match="tokens must have one length in each axis"):
+        layer([[1, 1], [1, 1]], [["a", "b"], ["c"]])

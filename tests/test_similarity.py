@@ -148,3 +148,29 @@ def test_a_bar_is_shown_where_it_is_asked_for(capsys):
     assert "nearest" in capsys.readouterr().err
     nearest(np.eye(3), np.ones(3))
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+def test_distances_of_what_is_far_from_zero(rng, dtype, offset):
+    weight = (offset + 0.01 * rng.standard_normal((5000, 8))).astype(dtype)
+    query = weight[:20]
+    found = nearest(weight, query, k=5, metric="euclidean")
+    scores = by_hand(weight, query, "euclidean")
+    best = np.argsort(-scores, axis=1, kind="stable")[:, :5]
+    np.testing.assert_allclose(found.scores, np.take_along_axis(scores, best, 1), rtol=1e-4, atol=1e-6)
+    assert (found.rows == best).mean() > 0.99
+
+
+def test_distances_whose_squares_leave_single_precision():
+    weight = np.array([[1e20, 0], [1.1e20, 0], [3e20, 0]], np.float32)
+    found = nearest(weight, weight[1], k=3, metric="euclidean")
+    assert found.rows.tolist() == [1, 0, 2]
+    np.testing.assert_allclose(found.scores, [0, -1e19, -1.9e20], rtol=1e-5)
+
+
+def test_tables_without_columns():
+    assert nearest(np.ones((3, 0)), np.ones((2, 0)), k=2).rows.tolist() == [[0, 1], [0, 1]]
+    assert cosine_similarity(np.ones((3, 0)), np.ones((3, 0))).tolist() == [0, 0, 0]
+    with pytest.raises(ValueError, match=r"^a and b must broadcast against each other, got \(2, 3\) and \(4, 3\)$"):
+        cosine_similarity(np.ones((2, 3)), np.ones((4, 3)))

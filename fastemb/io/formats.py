@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import re
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def parse_header(path: Path, line: bytes) -> tuple[int, int]:
 def of_file(path: Path, asked: str | None) -> str:
     """The format asked for, or what suffix and first bytes tell; ValueError for what is none."""
     with reading(path) as source:
-        head = source.file.read(HEAD)
+        head = source.file.read(HEAD).removeprefix(codecs.BOM_UTF8)
     if not head:
         msg = f"{path}: the file is empty"
         raise ValueError(msg)

@@ -6,6 +6,7 @@ not: a line with too many values could not be told from it.
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import re
 from collections.abc import Iterable, Sequence
@@ -26,13 +27,14 @@ _LAST_PIECE = re.compile(rb"\s(\S+)\s*\Z")
 def read(source: Source, wanted: Wanted, *, header: bool) -> tuple[Words, NDArray[Any]]:
     """The words and the table of a file."""
     words = Words(source.path, "line", wanted)
-    first = source.file.readline()
+    mark = len(codecs.BOM_UTF8) if (line := source.file.readline()).startswith(codecs.BOM_UTF8) else 0
+    first = line[mark:]
     lines: Iterable[bytes] = source.file
-    count, number, offset = None, 2, len(first)
+    count, number, offset = None, 2, len(line)
     if header:
         count, width = parse_header(source.path, first)
     else:
-        lines, number, offset = itertools.chain([first], lines), 1, 0
+        lines, number, offset = itertools.chain([first], lines), 1, mark
         width = len(_values(first))
         if width == 0:
             raise words.error(1, "expected a word and its values, found none")
@@ -131,6 +133,9 @@ def _misfit(words: Words, number: int, line: bytes, width: int) -> ValueError:
 
 def check(words: Sequence[str], *, empty: bool) -> None:
     """ValueError for words that would not be read back."""
+    if words and words[0].startswith("\ufeff"):
+        msg = f"the first word must not begin with a byte order mark, got {words[0]!r}"
+        raise ValueError(msg)
     for word in words:
         if not word and not empty:
             msg = "words must not be empty in this format, got ''"

@@ -29,6 +29,11 @@ class Vectors:
     weight : (N, D) ndarray
         Their vectors, C-contiguous and in native byte order: what ``Embedding.from_pretrained`` takes.
 
+    Raises
+    ------
+    ValueError
+        Words that are not distinct, or not as many as rows.
+
     Examples
     --------
     >>> import numpy as np, fastemb.io
@@ -41,6 +46,12 @@ class Vectors:
 
     words: list[str] | None
     weight: NDArray[Any]
+
+    def __post_init__(self) -> None:
+        """Check that each row has a word of its own."""
+        if self.words is not None and not len(self.words) == len(set(self.words)) == len(self.weight):
+            msg = f"words must be distinct, one for each of {len(self.weight)} rows, got {len(self.words)}"
+            raise ValueError(msg)
 
     @functools.cached_property
     def index(self) -> dict[str, int]:
@@ -91,7 +102,11 @@ class Vectors:
         array([[0.  , 0.  ],
                [0.5 , 0.25]])
         """
-        if isinstance(words, (str, bytes)) or not all(isinstance(word, str) for word in words):
+        if (
+            not isinstance(words, Sequence)
+            or isinstance(words, (str, bytes))
+            or not all(isinstance(word, str) for word in words)
+        ):
             msg = f"words must be a sequence of str, got {words!r}"
             raise TypeError(msg)
         everything = [*words, *self.index]

@@ -67,6 +67,10 @@ class Embedding(TableLayer):
     whose default is ``N(0, 1)``, the default `init` scales with N. A lookup only reads, from any number of threads;
     with `max_norm` or an optimizer in mode "exact" it writes rows too, and one thread at a time may look up.
 
+    References
+    ----------
+    Y. Bengio et al., "A Neural Probabilistic Language Model", 2003, https://jmlr.org/papers/v3/bengio03a.html
+
     Examples
     --------
     >>> import numpy as np, fastemb
@@ -228,7 +232,7 @@ class Embedding(TableLayer):
         ids : ndarray of int
             What will be looked up, in range.
         """
-        self._catch_up(ids)
+        self.catch_up(ids)
         if self.max_norm is not None:
             renorm_(self.weight, ids, self.max_norm, self.norm_type)
 

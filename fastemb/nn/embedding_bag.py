@@ -73,6 +73,10 @@ class EmbeddingBag(TableLayer):
     Nothing is hidden: ids, offsets and weights are given to `backward` again, and no call keeps them. A lookup only
     reads; with `max_norm` or an optimizer in mode "exact" it writes rows too, and one thread at a time may look up.
 
+    References
+    ----------
+    A. Joulin et al., "Bag of Tricks for Efficient Text Classification", 2016, https://arxiv.org/abs/1607.01759
+
     Examples
     --------
     >>> import numpy as np, fastemb
@@ -241,7 +245,7 @@ class EmbeddingBag(TableLayer):
             Offsets or weights that do not fit. After any error the table is as before.
         """
         bags = self._bags(ids, offsets, per_sample_weights)
-        self._catch_up(bags.ids)
+        self.catch_up(bags.ids)
         if self.max_norm is not None:
             rows = Groups.of(bags.ids, self.num_embeddings, self.padding_idx).rows
             renorm_(self.weight, rows, self.max_norm, self.norm_type)

@@ -8,7 +8,7 @@ from typing import Any, SupportsFloat, SupportsIndex
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .. import buffers
+from .. import _options, buffers
 from .._arrays import Indices, TensorLike, as_array, as_gradient, as_indices, as_table
 from ..lookup import gather_columns
 from ..optim import Optimizer
@@ -48,6 +48,10 @@ class FieldEmbedding(Composite):
     Notes
     -----
     Rows are copied straight to their columns of the output: nothing is concatenated. Moves what the lookups move.
+
+    References
+    ----------
+    C. Guo, F. Berkhahn, "Entity Embeddings of Categorical Variables", 2016, https://arxiv.org/abs/1604.06737
 
     Examples
     --------
@@ -233,7 +237,14 @@ class FieldEmbedding(Composite):
         for name, (part, values) in self._parts(ids, dy).items():
             self._of_field[name].backward(part, values)
 
-    def fused_step(self, ids: Any, dy: TensorLike, *, lr: SupportsFloat | None = None) -> None:
+    def fused_step(
+        self,
+        ids: Any,
+        dy: TensorLike,
+        *,
+        lr: SupportsFloat | None = None,
+        max_grad_norm: SupportsFloat | None = None,
+    ) -> None:
         """`backward` and `step`, in one pass over the rows of every table that has one field.
 
         Parameters
@@ -244,6 +255,8 @@ class FieldEmbedding(Composite):
             Gradient of the output.
         lr : float, optional
             Learning rate of this step, in place of the optimizers' own.
+        max_grad_norm : float, optional
+            Scale the gradient so that its norm, over all tables, is at most this; then gradients are made first.
 
         Raises
         ------
@@ -259,6 +272,11 @@ class FieldEmbedding(Composite):
         parts = self._parts(ids, dy)
         for table in self.tables().values():
             table.require_optimizer(lr)
+        if max_grad_norm is not None:
+            _options.real("max_grad_norm", max_grad_norm, infinite=True)
+            self.backward(ids, dy)
+            self.step(lr=lr, max_grad_norm=max_grad_norm)
+            return
         batches: dict[int, list[tuple[Embedding, Indices, NDArray[Any]]]] = {}
         for name, (part, values) in parts.items():
             layer = self._of_field[name]

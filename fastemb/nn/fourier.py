@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .. import _options, buffers
-from .._arrays import TensorLike, accumulator, as_gradient
+from .._arrays import TensorLike, accumulator, as_gradient, read_once
 from .._state import require_entries, same_kind
 from .initialisers import make_table
 from .table import table_dtype
@@ -22,8 +22,9 @@ def as_rows(
     given: TensorLike, width: int, dtype: np.dtype[Any], name: str, lead: tuple[int, ...] | None = None
 ) -> tuple[NDArray[Any], tuple[int, ...]]:
     """An array (..., width) as rows in the accumulation dtype, (L, width), and the axes before the last, or `lead`."""
-    before: tuple[int, ...] = np.shape(given)[:-1] if lead is None else lead  # type: ignore[arg-type]
-    array = as_gradient(given, (*before, width), dtype, name)
+    array = read_once(given, name)
+    before: tuple[int, ...] = np.shape(array)[:-1] if lead is None else lead
+    array = as_gradient(array, (*before, width), dtype, name)
     with np.errstate(all="ignore"):
         return np.require(array, accumulator(dtype), ["C", "A"]).reshape(-1, width), before
 

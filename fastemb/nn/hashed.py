@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any, SupportsFloat, SupportsIndex
 
@@ -10,64 +9,19 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .. import _options
-from .._arrays import TensorLike, as_array, as_gradient, as_indices
+from .._arrays import TensorLike, as_gradient
 from .._state import require_entries
 from ..bags import embedding_bag_weight_grad
 from ..optim import Optimizer
 from .composite import Composite
 from .embedding import Embedding
 from .embedding_bag import EmbeddingBag
+from .hashing import GOLDEN, keys_of, mix, ones
 from .initialisers import Initialiser
 from .table import TableLayer
 
 _MOST = 4
 """Hashes of an id."""
-
-_GOLDEN = 0x9E3779B97F4A7C15
-_ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
-
-
-def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's finaliser, in place: one to one, and each bit of the result depends on all."""
-    for shift, factor in _ROUNDS:
-        bits ^= bits >> shift
-        bits *= factor  # modulo 2**64
-    bits ^= bits >> 31
-    return bits
-
-
-def _keys(ids: Any) -> NDArray[np.uint64]:
-    """The 64 bits of each id, a new array."""
-    # Python's own objects as they are: a NumPy array of text drops NULs at the end.
-    leaves = None if hasattr(ids, "__array__") or hasattr(ids, "__dlpack__") else np.array(ids, dtype=object)
-    given = as_array(ids, "ids") if leaves is None else leaves
-    if given.dtype.kind in "OSTU":
-        words = given.reshape(-1).tolist()
-        others = {type(word).__name__ for word in words if not isinstance(word, (str, bytes))}
-        if not others:
-            return _digests(words).reshape(given.shape)
-        if any(isinstance(word, (str, bytes)) for word in words):
-            msg = f"ids must be all integers or all text, got text and {', '.join(sorted(others))}"
-            raise TypeError(msg)
-    numbers = as_indices(given if leaves is None else ids, "ids")
-    if numbers.dtype.kind == "O":  # Python integers that no one dtype of NumPy holds
-        for number in numbers.flat:
-            if not -(2**63) <= number < 2**64:
-                msg = f"ids must fit into 64 bits, got {number}"
-                raise ValueError(msg)
-        return np.array([int(n) % 2**64 for n in numbers.flat], np.uint64).reshape(numbers.shape)
-    return numbers.astype(np.uint64)  # extends the sign
-
-
-def _digests(words: list[str | bytes]) -> NDArray[np.uint64]:
-    """A 64-bit digest of each word, computed once for equal ones."""
-    coded = [word.encode("utf-8", "surrogatepass") if isinstance(word, str) else word for word in words]
-    digest = {w: int.from_bytes(hashlib.blake2b(w, digest_size=8).digest(), "little") for w in set(coded)}
-    return np.fromiter((digest[word] for word in coded), np.uint64, len(coded))
-
-
-def _ones(_rng: np.random.Generator, shape: tuple[int, int], dtype: np.dtype[Any]) -> NDArray[Any]:
-    return np.ones(shape, dtype)
 
 
 class HashEmbedding(Composite):
@@ -169,8 +123,8 @@ class HashEmbedding(Composite):
             msg = f"num_weights is for weighted=True alone, got {num_weights}"
             raise ValueError(msg)
         rows = size if num_weights is None else _options.size("num_weights", num_weights)
-        counter = np.arange(1, _MOST + 2, dtype=np.uint64) * _GOLDEN + np.uint64(self._hash_seed)
-        self._streams = _mix(counter)  # SplitMix64's numbers from the seed
+        counter = np.arange(1, _MOST + 2, dtype=np.uint64) * GOLDEN + np.uint64(self._hash_seed)
+        self._streams = mix(counter)  # SplitMix64's numbers from the seed
         options: dict[str, Any] = {"optimizer": optimizer, "dtype": dtype}
         self._table: Embedding | EmbeddingBag
         if self._num_hashes == 1 and not weighted:
@@ -179,7 +133,7 @@ class HashEmbedding(Composite):
             self._table = EmbeddingBag(size, width, mode="sum", init=init, seed=seed, **options)
         self._importance: Embedding | None = None
         if weighted:
-            self._importance = Embedding(rows, self._num_hashes, init=_ones, **options)
+            self._importance = Embedding(rows, self._num_hashes, init=ones, **options)
 
     @property
     def weight(self) -> NDArray[Any]:
@@ -223,11 +177,11 @@ class HashEmbedding(Composite):
         return {"weight": self._table, **factors}
 
     def _hash(self, spread: NDArray[np.uint64], j: int, size: int) -> NDArray[np.int64]:
-        return (_mix(spread ^ self._streams[j]) % np.uint64(size)).astype(np.int64)
+        return (mix(spread ^ self._streams[j]) % np.uint64(size)).astype(np.int64)
 
     def _slots(self, keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
         """Rows of the table, (L, k), and of the factors, (L,)."""
-        spread = _mix(keys.reshape(-1))
+        spread = mix(keys.reshape(-1))
         slots = np.empty((spread.size, self._num_hashes), np.int64)
         for j in range(self._num_hashes):
             slots[:, j] = self._hash(spread, j + 1, self.num_buckets)
@@ -254,7 +208,7 @@ class HashEmbedding(Composite):
         ValueError
             An integer of more than 64 bits.
         """
-        keys = _keys(ids)
+        keys = keys_of(ids)
         return self._slots(keys)[0].reshape(*keys.shape, self._num_hashes)
 
     def __call__(self, ids: Any) -> NDArray[Any]:
@@ -277,7 +231,7 @@ class HashEmbedding(Composite):
         ValueError
             An integer of more than 64 bits.
         """
-        keys = _keys(ids)
+        keys = keys_of(ids)
         slots, places = self._slots(keys)
         if isinstance(self._table, Embedding):
             vectors = self._table(slots[:, 0])
@@ -290,7 +244,7 @@ class HashEmbedding(Composite):
 
     def _parts(self, ids: Any, dy: TensorLike) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """What `backward` and `fused_step` of the table take, and of the factors, none of which has changed yet."""
-        keys = _keys(ids)
+        keys = keys_of(ids)
         values = as_gradient(dy, (*keys.shape, self.embedding_dim), self.weight.dtype, "dy")
         values = values.reshape(-1, self.embedding_dim)
         slots, places = self._slots(keys)
@@ -298,6 +252,7 @@ class HashEmbedding(Composite):
             return (slots[:, 0], values), ()
         if places is None:
             return (slots, None, values), ()
+        self._table.catch_up(slots)
         gradient = embedding_bag_weight_grad(self.weight, slots, None, values, mode="sum")
         return (slots, None, values, self._factors(places)), (places, gradient)
 
@@ -314,17 +269,18 @@ class HashEmbedding(Composite):
         Raises
         ------
         TypeError
-            Ids that are not all integers or all text, a gradient that does not cast safely.
+            Ids as of a lookup, a gradient that does not cast safely.
         ValueError
-            An integer of more than 64 bits, a gradient of a wrong shape. After any error nothing is pending that was
-            not before.
+            Ids as of a lookup, a gradient of a wrong shape. After any error nothing is pending that was not before.
         """
         of_table, of_factors = self._parts(ids, dy)
         self._table.backward(*of_table)
         if self._importance is not None:
             self._importance.backward(*of_factors)
 
-    def fused_step(self, ids: Any, dy: TensorLike, *, lr: SupportsFloat | None = None) -> None:
+    def fused_step(
+        self, ids: Any, dy: TensorLike, *, lr: SupportsFloat | None = None, max_grad_norm: SupportsFloat | None = None
+    ) -> None:
         """`backward` and `step` in one pass over the rows of each table.
 
         Parameters
@@ -335,20 +291,22 @@ class HashEmbedding(Composite):
             Gradient of the result; must cast safely to the table's accumulation dtype.
         lr : float, optional
             Learning rate of this step, in place of the optimizer's own.
+        max_grad_norm : float, optional
+            Scale the gradient so that its norm, over both tables, is at most this; then gradients are made first.
 
         Raises
         ------
-        RuntimeError
-            The layer has no optimizer.
-        TypeError
-            Ids that are not all integers or all text, a gradient that does not cast safely.
-        ValueError
-            An integer of more than 64 bits, a gradient of a wrong shape, a bad `lr`. After any error nothing has
-            changed.
+        RuntimeError, TypeError, ValueError
+            No optimizer, or as `backward`. After any error nothing has changed.
         """
         of_table, of_factors = self._parts(ids, dy)
         for table in self.tables().values():
             table.require_optimizer(lr)
+        if max_grad_norm is not None:
+            _options.real("max_grad_norm", max_grad_norm, infinite=True)
+            self.backward(ids, dy)
+            self.step(lr=lr, max_grad_norm=max_grad_norm)
+            return
         self._table.fused_step(*of_table, lr=lr)
         if self._importance is not None:
             self._importance.fused_step(*of_factors, lr=lr)

@@ -77,6 +77,11 @@ class PointEmbedding(Composite):
     A linear map gives nearby points nearby vectors, so that a sharp change between two close points is slow to learn:
     pass `FourierFeatures`.
 
+    References
+    ----------
+    C. R. Qi et al., "PointNet: Deep Learning on Point Sets for 3D Classification and Segmentation", 2016,
+    https://arxiv.org/abs/1612.00593
+
     Examples
     --------
     >>> import numpy as np, fastemb

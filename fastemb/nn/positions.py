@@ -64,7 +64,7 @@ class SinusoidalPositions:
         scale_by_sqrt_dim: bool = False,
         dtype: DTypeLike = "float32",
     ) -> None:
-        self.embedding_dim = _options.integer("embedding_dim", embedding_dim, at_least=1)
+        self.embedding_dim = _options.size("embedding_dim", embedding_dim)
         self.base = above_one(base)
         self.scale_by_sqrt_dim = bool(scale_by_sqrt_dim)
         self.dtype = table_dtype(dtype)
@@ -150,7 +150,7 @@ def _added(tokens: NDArray[Any], positions: NDArray[Any], scaled: bool) -> NDArr
 
 
 class LearnedPositions(Embedding):
-    """A trainable row for each position: an `Embedding` of positions, with sums over tokens.
+    """A trainable row for each position, ``y[..., :] = weight[positions[...], :]``, to be added to tokens.
 
     Parameters
     ----------
@@ -173,6 +173,10 @@ class LearnedPositions(Embedding):
     Notes
     -----
     A position beyond the last is the IndexError of a lookup.
+
+    References
+    ----------
+    J. Gehring et al., "Convolutional Sequence to Sequence Learning", 2017, https://arxiv.org/abs/1705.03122
 
     Examples
     --------
@@ -198,7 +202,7 @@ class LearnedPositions(Embedding):
         scale_by_sqrt_dim: bool = False,
         **options: Any,
     ) -> None:
-        super().__init__(_options.integer("max_length", max_length, at_least=1), embedding_dim, **options)
+        super().__init__(_options.size("max_length", max_length), embedding_dim, **options)
         self.scale_by_sqrt_dim = scale_by_sqrt_dim
 
     @property

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import _options
-from .._arrays import Indices, TensorLike, as_array, as_indices, as_table, check_indices
+from .._arrays import Indices, TensorLike, as_array, as_gradient, as_indices, as_table, check_indices
 from .._state import require_entries
 from .composite import Composite
 from .embedding import Embedding
-from .row_map import best_rows, frequencies, magnitudes, row_map
+from .row_map import best_rows, require_zeros_last, row_map, worth_of_rows
 from .table import TableLayer
 
 METHODS = ("magnitude", "frequency")
@@ -44,9 +44,13 @@ class PrunedEmbedding(Composite):
 
     Notes
     -----
-    The table holds the kept rows and one row of zeros, to which pruned ids lead: it is the padding row of an
-    `Embedding`, so it gets no gradient and training keeps pruned ids zero. The optimizer's state shrinks with the
-    table.
+    The table holds the kept rows and one of zeros, to which pruned ids lead: the padding row of an `Embedding`, which
+    training keeps zero. The optimizer's state shrinks with the table.
+
+    References
+    ----------
+    A. See, M.-T. Luong, C. D. Manning, "Compression of Neural Machine Translation Models via Pruning", 2016,
+    https://arxiv.org/abs/1606.09274
 
     Examples
     --------
@@ -72,6 +76,7 @@ class PrunedEmbedding(Composite):
         **options: Any,
     ) -> None:
         count = _options.size("num_embeddings", num_embeddings)
+        _options.size("embedding_dim", embedding_dim)
         self._row_of, rows = row_map(row_of, count)
         if options.get("padding_idx") is not None:
             msg = "padding_idx cannot be used here: prune the id, and it is zeros"
@@ -105,15 +110,19 @@ class PrunedEmbedding(Composite):
         Raises
         ------
         TypeError
-            `weight` is not a float array, or an option is of a wrong kind.
+            As `Embedding.from_pretrained`.
         ValueError
-            `weight` is not two-dimensional or empty, or an option is out of range.
+            As `Embedding.from_pretrained`, and for rows out of range.
         """
         table = as_table(weight)
-        count = len(table) if row_of is None else np.size(row_of)
+        row_of = None if row_of is None else as_indices(row_of, "row_of")
+        count = len(table) if row_of is None else row_of.size
         self = cls.__new__(cls)
         self._row_of, rows = row_map(row_of, _options.size("num_embeddings", count), len(table))
         zeros = np.zeros((1, table.shape[1]), table.dtype)
+        if not {"padding_idx", "freeze"}.isdisjoint(options):
+            msg = "padding_idx and freeze cannot be used here: prune the id, and the layer trains a copy"
+            raise ValueError(msg)
         options |= {"padding_idx": rows, "freeze": False}
         self._table = Embedding.from_pretrained(np.concatenate((table, zeros)), **options)
         return self
@@ -198,16 +207,12 @@ class PrunedEmbedding(Composite):
 
         Raises
         ------
-        IndexError
-            An id out of range.
-        TypeError
-            Ids that are not integers, a gradient that does not cast safely.
-        ValueError
-            A gradient of a wrong shape. After any error `grad` is as before.
+        IndexError, TypeError, ValueError
+            As `Embedding.backward`. After any error `grad` is as before.
         """
         self._table.backward(self._rows(ids), dy)
 
-    def fused_step(self, ids: TensorLike, dy: TensorLike, *, lr: SupportsFloat | None = None) -> None:
+    def fused_step(self, ids: TensorLike, dy: TensorLike, **options: Any) -> None:
         """`backward` and `step` in one pass over the rows.
 
         Parameters
@@ -216,21 +221,15 @@ class PrunedEmbedding(Composite):
             What was looked up.
         dy : (*ids.shape, D) array_like
             Gradient of the result.
-        lr : float, optional
-            Learning rate of this step, in place of the optimizer's own.
+        **options
+            As for `Embedding.fused_step`: lr, max_grad_norm.
 
         Raises
         ------
-        IndexError
-            An id out of range.
-        RuntimeError
-            The layer has no optimizer.
-        TypeError
-            Ids that are not integers, a gradient that does not cast safely.
-        ValueError
-            A gradient of a wrong shape. After any error nothing has changed.
+        IndexError, RuntimeError, TypeError, ValueError
+            As `Embedding.fused_step`. After any error nothing has changed.
         """
-        self._table.fused_step(self._rows(ids), dy, lr=lr)
+        self._table.fused_step(self._rows(ids), dy, **options)
 
     def prune(
         self,
@@ -265,18 +264,18 @@ class PrunedEmbedding(Composite):
         TypeError
             An option of a wrong kind.
         ValueError
-            Not exactly one of `ratio` and `keep`, or an option out of range. After any error nothing has changed, but
-            that rows of an optimizer in mode "exact" are up to date.
+            Not exactly one of `ratio` and `keep`, an option out of range, numbers that are not finite. After any error
+            nothing has changed, but that rows are up to date.
         """
         self._require_no_grad()
         _options.choice("by", by, METHODS)
         self.flush()
-        worth = magnitudes(self.weight) if by == "magnitude" else frequencies(counts, self._row_of, self.num_rows)
+        worth = worth_of_rows(self.weight, by, counts, self._row_of)
         return self._keep(best_rows(worth, ratio, keep))
 
     def _require_no_grad(self) -> None:
         if self.grad is not None:
-            msg = "a gradient is pending: call step() or zero_grad() before rows are given up or come back"
+            msg = "a gradient is pending: call step() or zero_grad() first"
             raise RuntimeError(msg)
 
     def _keep(self, kept: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -332,19 +331,17 @@ class PrunedEmbedding(Composite):
         RuntimeError
             A gradient is pending: step or forget it first.
         TypeError
-            Ids that are not integers.
+            Ids that are not integers, values that do not cast safely.
         ValueError
             Values of a wrong shape. After any error nothing has changed.
         """
         self._require_no_grad()
-        chosen = np.arange(self.num_embeddings) if ids is None else np.unique(as_indices(ids).astype(np.int64))
-        check_indices(chosen, self.num_embeddings)
-        rows = self.num_rows
+        wanted = np.arange(self.num_embeddings) if ids is None else as_indices(ids)
+        check_indices(wanted, self.num_embeddings)
+        chosen, rows = np.unique(wanted.astype(np.int64)), self.num_rows
         pruned = chosen[self._row_of[chosen] == rows]
-        fill = None if values is None else as_array(values, "values")
-        if fill is not None and fill.shape != (pruned.size, self.embedding_dim):
-            msg = f"values must have shape {(pruned.size, self.embedding_dim)}, got {fill.shape}"
-            raise ValueError(msg)
+        shape = (pruned.size, self.embedding_dim)
+        fill = None if values is None else as_gradient(values, shape, self.weight.dtype, "values")
         row_of = np.where(self._row_of == rows, rows + pruned.size, self._row_of)
         row_of[pruned] = rows + np.arange(pruned.size)
         self._replace(np.concatenate((np.arange(rows), np.full(pruned.size, -1), [rows])), row_of)
@@ -359,7 +356,7 @@ class PrunedEmbedding(Composite):
         Returns
         -------
         dict
-            The arrays are the layer's own: copy them to keep a snapshot.
+            Weight, the rows and one of zeros, and state are the layer's own: copy them to keep a snapshot.
         """
         return {"row_of": self.row_of, **self._table.state_dict()}
 
@@ -373,17 +370,17 @@ class PrunedEmbedding(Composite):
 
         Raises
         ------
+        RuntimeError
+            A gradient is pending: step or forget it first.
         TypeError
             Not a mapping, or an entry that is not an array.
         ValueError
-            Missing or unknown names, another number of ids, another width or dtype. After any error nothing has
-            changed.
+            Entries that do not fit. After any error nothing has changed.
         """
+        self._require_no_grad()
         require_entries("state_dict", saved, set(self.state_dict()))
         weight = as_array(saved["weight"], "weight")
-        if weight.ndim != 2 or weight.shape[1] != self.embedding_dim or len(weight) == 0:
-            msg = f"weight must have shape (rows, {self.embedding_dim}), got {weight.shape}"
-            raise ValueError(msg)
+        require_zeros_last(weight, self.embedding_dim)
         row_of, rows = row_map(saved["row_of"], self.num_embeddings, len(weight) - 1)
         before = self._table, self._row_of
         try:

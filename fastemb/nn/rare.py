@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any, SupportsFloat, SupportsIndex
 
 import numpy as np
@@ -10,19 +10,19 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .. import _options
 from .._arrays import Indices, TensorLike, as_array, as_gradient, as_indices, check_indices
+from .._state import require_entries, same_kind
 from ..functional import embedding_bag, gather
 from ..optim import Optimizer
 from .composite import Composite, Dense
 from .embedding import Embedding
 from .embedding_bag import EmbeddingBag
 from .initialisers import make_table
+from .spelling import as_text, utf8
 from .table import TableLayer
 
 BYTES = 256
 WINDOW = 3
 """Width of the convolution."""
-
-Token = str | bytes
 
 
 class RareTokenEmbedding(Composite):
@@ -67,6 +67,10 @@ class RareTokenEmbedding(Composite):
     vector zeros. Rows of tokens start as ``N(0, 1)``, those of bytes too, the convolution as
     ``U(-sqrt(1/(3*D)), sqrt(1/(3*D)))``, as torch's layers do.
 
+    References
+    ----------
+    Y. Kim et al., "Character-Aware Neural Language Models", 2015, https://arxiv.org/abs/1508.06615
+
     Examples
     --------
     >>> import numpy as np, fastemb
@@ -91,6 +95,7 @@ class RareTokenEmbedding(Composite):
     ) -> None:
         words, characters, kernel, bias = np.random.default_rng(seed).spawn(4)
         options: dict[str, Any] = {"init": "normal", "optimizer": optimizer, "dtype": dtype}
+        _options.size("embedding_dim", embedding_dim)
         self._words = Embedding(num_embeddings, embedding_dim, padding_idx=padding_idx, seed=words, **options)
         kind = self._words.weight.dtype
         if kind not in (np.float32, np.float64):
@@ -225,11 +230,11 @@ class RareTokenEmbedding(Composite):
         if tokens is None:
             msg = "tokens must be given: some ids are rare"
             raise ValueError(msg)
-        array = _text(tokens)
+        array = as_text(tokens)
         if array.shape != rare.shape:
             msg = f"tokens must have the shape of ids, {rare.shape}, got {array.shape}"
             raise ValueError(msg)
-        return [_utf8(token) for token in array[rare].tolist()]
+        return [utf8(token) for token in array[rare].tolist()]
 
     @staticmethod
     def _pooled(spelled: list[bytes]) -> tuple[Indices, NDArray[np.int64], NDArray[np.int64]]:
@@ -242,6 +247,7 @@ class RareTokenEmbedding(Composite):
         table = self.byte_weight
         if not flat.size:
             return [np.zeros((lengths.size, table.shape[1]), table.dtype)] * WINDOW
+        self._bytes.catch_up(flat)
         count = np.maximum(lengths, 1).astype(table.dtype)[:, np.newaxis]
         full = (lengths > 0)[:, np.newaxis]
         everything = embedding_bag(table, flat, begins, mode="sum")
@@ -297,7 +303,13 @@ class RareTokenEmbedding(Composite):
             self._bytes.backward(flat[at[some], np.newaxis], None, -part[some])
 
     def fused_step(
-        self, ids: TensorLike, dy: TensorLike, tokens: Any = None, *, lr: SupportsFloat | None = None
+        self,
+        ids: TensorLike,
+        dy: TensorLike,
+        tokens: Any = None,
+        *,
+        lr: SupportsFloat | None = None,
+        max_grad_norm: SupportsFloat | None = None,
     ) -> None:
         """`backward` and `step`.
 
@@ -311,6 +323,8 @@ class RareTokenEmbedding(Composite):
             What the lookup was given.
         lr : float, optional
             Learning rate of this step, in place of the optimizer's own.
+        max_grad_norm : float, optional
+            Scale the gradient so that its norm, over all tables, is at most this.
 
         Raises
         ------
@@ -323,32 +337,49 @@ class RareTokenEmbedding(Composite):
         ValueError
             Shapes that do not fit. After any error nothing has changed.
         """
-        self._words.require_optimizer(lr)
+        for table in self.tables().values():
+            table.require_optimizer(lr)
+        if max_grad_norm is not None:
+            _options.real("max_grad_norm", max_grad_norm, infinite=True)
         self.backward(ids, dy, tokens)
-        self.step(lr=lr)
+        self.step(lr=lr, max_grad_norm=max_grad_norm)
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that training changes, by the name of the table, and which ids are rare.
+
+        Returns
+        -------
+        dict
+            ``{"tokens": ..., "bytes": ..., "conv": ..., "bias": ..., "known": (N,) ndarray of bool}``. The arrays are
+            the layer's own: copy them to keep a snapshot.
+        """
+        return {**super().state_dict(), "known": self._known}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` gave, once all of it is known to fit; also which ids are rare.
+
+        Parameters
+        ----------
+        saved : mapping
+            With the names, shapes and dtypes of this layer.
+
+        Raises
+        ------
+        TypeError
+            Not a mapping, or an entry that is not one or not an array.
+        ValueError
+            Missing or unknown names, another shape or dtype, an unknown id that has a row. After any error nothing has
+            changed.
+        """
+        require_entries("state_dict", saved, set(self.state_dict()))
+        known = same_kind("known", saved["known"], self._known)
+        if known[self.unk_idx]:
+            msg = f"known must be False for unk_idx, {self.unk_idx}"
+            raise ValueError(msg)
+        super().load_state_dict({name: saved[name] for name in self.tables()})
+        self._known = known.copy()
 
     def __repr__(self) -> str:
         """Sizes, and how many tokens have a row."""
         sizes = f"{self.num_embeddings}, {self.embedding_dim}"
         return f"RareTokenEmbedding({sizes}, {int(self._known.sum())} frequent, dtype={self.weight.dtype})"
-
-
-def _text(tokens: Any) -> NDArray[Any]:
-    """An array of str or bytes, which keeps their trailing zero bytes."""
-    if isinstance(tokens, np.ndarray):
-        return tokens
-    if isinstance(tokens, (str, bytes)) or not isinstance(tokens, Sequence):
-        array = np.empty((), object)
-        array[()] = tokens
-        return array
-    parts = [_text(token) for token in tokens]
-    return np.stack(parts) if parts else np.empty(0, object)
-
-
-def _utf8(token: Any) -> bytes:
-    if isinstance(token, str):
-        return token.encode()
-    if isinstance(token, bytes):
-        return token
-    msg = f"tokens must be str or bytes, got {type(token).__name__}"
-    raise TypeError(msg)

@@ -50,7 +50,7 @@ class RelativePositions(Embedding):
     """
 
     def __init__(self, max_distance: SupportsIndex, embedding_dim: SupportsIndex, **options: Any) -> None:
-        reach = _options.integer("max_distance", max_distance, at_least=0)
+        reach = _options.integer("max_distance", max_distance, at_least=0, at_most=2**30 - 1)
         super().__init__(2 * reach + 1, embedding_dim, **options)
 
     @classmethod

@@ -29,6 +29,9 @@ def row_map(row_of: Any, count: int, rows: int | None = None) -> tuple[NDArray[n
 def magnitudes(weight: NDArray[Any]) -> NDArray[np.float64]:
     """Sum of the absolute values of each row."""
     sums: NDArray[np.float64] = np.abs(weight).sum(axis=1, dtype=np.float64)
+    if not np.isfinite(sums).all():
+        msg = f"rows must be finite to be compared, row {int(np.argmin(np.isfinite(sums)))} is not"
+        raise ValueError(msg)
     return sums
 
 
@@ -39,7 +42,30 @@ def frequencies(counts: Any, row_of: NDArray[np.int64], rows: int) -> NDArray[np
         got = f"{array.dtype} of shape {array.shape}"
         msg = f"counts must be numbers of shape {row_of.shape} for 'frequency', got {got}"
         raise ValueError(msg)
+    if not (np.isfinite(array).all() and (array >= 0).all()):
+        msg = f"counts must be finite and >= 0, got values in [{array.min()}, {array.max()}]"
+        raise ValueError(msg)
     return np.bincount(row_of, array.astype(np.float64), minlength=rows + 1)[:rows].astype(np.float64)
+
+
+def worth_of_rows(weight: NDArray[Any], by: str, counts: Any, row_of: NDArray[np.int64]) -> NDArray[np.float64]:
+    """What each row counts, by magnitude or by frequency."""
+    if by == "frequency":
+        return frequencies(counts, row_of, len(weight))
+    if counts is not None:
+        msg = "counts are for by='frequency'"
+        raise ValueError(msg)
+    return magnitudes(weight)
+
+
+def require_zeros_last(weight: NDArray[Any], width: int) -> None:
+    """ValueError unless these are rows of that width, the last of them zeros."""
+    if weight.ndim != 2 or weight.shape[1] != width or len(weight) == 0:
+        msg = f"weight must have shape (rows, {width}), got {weight.shape}"
+        raise ValueError(msg)
+    if (weight[-1] != 0).any():
+        msg = "weight must end with a row of zeros, for the ids that are pruned"
+        raise ValueError(msg)
 
 
 def best_rows(worth: NDArray[np.float64], ratio: SupportsFloat | None, keep: SupportsIndex | None) -> NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, SupportsFloat, SupportsIndex
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _options
-from .._arrays import BLOCK, TensorLike, accumulator, as_gradient, as_indices, as_table, check_indices
+from .._arrays import BLOCK, TensorLike, accumulator, as_gradient, as_indices, as_table, check_indices, read_once
 from .._progress import progress_bar
 
 METRICS = ("cosine", "dot", "euclidean")
@@ -94,7 +95,12 @@ def cosine_similarity(a: TensorLike, b: TensorLike) -> NDArray[Any]:
     TypeError
         Not real numbers.
     ValueError
-        Widths that differ.
+        Widths that differ, or shapes that do not broadcast.
+
+    References
+    ----------
+    T. Mikolov et al., "Efficient Estimation of Word Representations in Vector Space", 2013,
+    https://arxiv.org/abs/1301.3781
 
     Examples
     --------
@@ -111,12 +117,17 @@ def cosine_similarity(a: TensorLike, b: TensorLike) -> NDArray[Any]:
         raise ValueError(msg)
     dtype = np.result_type(first, second)
     units = [_units(x.astype(dtype, copy=False)) for x in (first, second)]
-    cosines: NDArray[Any] = np.clip((units[0] * units[1]).sum(axis=-1), -1, 1)
+    try:
+        products = units[0] * units[1]
+    except ValueError:
+        msg = f"a and b must broadcast against each other, got {first.shape} and {second.shape}"
+        raise ValueError(msg) from None
+    cosines: NDArray[Any] = np.clip(products.sum(axis=-1), -1, 1)
     return cosines
 
 
 def _vectors(x: TensorLike, name: str) -> NDArray[Any]:
-    array = np.asarray(x)
+    array = np.asarray(read_once(x, name))
     if array.ndim == 0:
         msg = f"{name} must have at least one axis, got shape ()"
         raise ValueError(msg)
@@ -125,7 +136,7 @@ def _vectors(x: TensorLike, name: str) -> NDArray[Any]:
 
 
 def _units(x: NDArray[Any]) -> NDArray[Any]:
-    rows = x.reshape(-1, x.shape[-1])
+    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     lengths = _lengths(rows)
     with np.errstate(all="ignore"):
         units: NDArray[Any] = rows / np.where(lengths == 0, 1, lengths)[:, np.newaxis]
@@ -148,7 +159,9 @@ def nearest(
     exclude: TensorLike | None = None,
     progress: bool | None = None,
 ) -> Neighbours:
-    """The rows of a table that are nearest to vectors.
+    """The rows of a table that are nearest to vectors: the k greatest ``score(query, W[r])``.
+
+    ``sum(q * w) / (|q| * |w|)`` for "cosine", ``sum(q * w)`` for "dot", ``-|q - w|`` for "euclidean".
 
     Parameters
     ----------
@@ -202,7 +215,7 @@ def nearest(
     left_out = np.empty(0, np.int64) if exclude is None else as_indices(exclude, "exclude").reshape(-1).astype(np.int64)
     check_indices(left_out, len(table))
     dtype = np.result_type(vectors, accumulator(table.dtype))
-    wanted = vectors.reshape(-1, table.shape[1]).astype(dtype)
+    wanted = vectors.reshape(math.prod(vectors.shape[:-1]), table.shape[1]).astype(dtype)
     wanted = _units(wanted) if metric == "cosine" else wanted
     best = Neighbours(np.empty((len(wanted), 0), np.int64), np.empty((len(wanted), 0), dtype))
     with _bar(len(table), progress) as advance:
@@ -221,13 +234,13 @@ def _scores(wanted: NDArray[Any], rows: NDArray[Any], metric: str) -> NDArray[An
     with np.errstate(all="ignore"):
         if metric == "cosine":
             return np.asarray(np.clip(wanted @ _units(rows).T, -1, 1))
-        products = wanted @ rows.T
         if metric == "dot":
-            return np.asarray(products)
-        squares = (
-            np.einsum("qd,qd->q", wanted, wanted)[:, np.newaxis] - 2 * products + np.einsum("nd,nd->n", rows, rows)
-        )
-        return np.asarray(-np.sqrt(np.maximum(squares, 0)))
+            return np.asarray(wanted @ rows.T)
+        # Around a point among the rows, and in double precision: squares of what is far from 0 would hide differences.
+        near, far = (x.astype(np.float64) - rows[:1] for x in (rows, wanted))
+        squares = [np.einsum("nd,nd->n", x, x) for x in (far, near)]
+        distances = np.sqrt(np.maximum(squares[0][:, np.newaxis] - 2 * (far @ near.T) + squares[1], 0))
+        return np.asarray(-distances.astype(wanted.dtype))
 
 
 def _better(best: Neighbours, new: Neighbours, count: int) -> Neighbours:

@@ -150,10 +150,7 @@ class TableLayer(abc.ABC):
 
     @property
     def optimizer(self) -> Optimizer | None:
-        """The rule that `step` applies; a new one keeps the state if it needs the same arrays of the same kind.
-
-        A rule in mode "exact" first brings all rows up to date.
-        """
+        """The rule that `step` applies; a new one keeps the state if it fits, with all rows brought up to date."""
         return self._optimizer
 
     @optimizer.setter
@@ -287,8 +284,19 @@ class TableLayer(abc.ABC):
         """Whether a lookup changes the rows that it reads: with `max_norm`, or an optimizer in mode "exact"."""
         return self.max_norm is not None or self._moves
 
-    def _catch_up(self, ids: TensorLike) -> None:
-        """Bring the rows that will be read up to date, for a rule in mode "exact"."""
+    def catch_up(self, ids: TensorLike) -> None:
+        """Bring rows up to date that will be read from `weight` itself, with an optimizer in mode "exact".
+
+        Parameters
+        ----------
+        ids : array_like of int, any shape
+            Which rows; in ``[0, N)``.
+
+        Raises
+        ------
+        IndexError
+            A row out of range.
+        """
         if self._moves:
             rule, state = self._training()
             rule.catch_up(self.weight, state, ids, padding_idx=self.padding_idx)

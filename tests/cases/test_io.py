@@ -384,3 +384,18 @@ def test_rows_for_padding_and_the_unknown_word():
             vectors.with_reserved(words)
     with pytest.raises(ValueError, match="these vectors have no words"):
         fastemb.io.Vectors(None, table).with_reserved(["<pad>"])
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_word(tmp_path):
+    for text, format_ in (("a 1 2\nb 3 4\n", "glove"), ("2 2\na 1 2\nb 3 4\n", "word2vec")):
+        path = tmp_path / "vectors.txt"
+        path.write_text("\ufeff" + text, encoding="utf-8")
+        for asked in (None, format_):
+            vectors = load_vectors(path, format=asked)
+            assert (vectors.words, vectors.weight.tolist()) == (["a", "b"], [[1, 2], [3, 4]])
+
+
+def test_words_and_rows_belong_together():
+    for words, rows in ((["a", "b", "a"], 3), (["a"], 3)):
+        with pytest.raises(ValueError, match=f"words must be distinct, one for each of {rows} rows, got {len(words)}"):
+            fastemb.io.Vectors(words, np.ones((rows, 2)))
