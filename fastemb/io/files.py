@@ -83,6 +83,15 @@ def reading(path: Path, progress: bool | None = False) -> Iterator[Source]:
             raise ValueError(msg) from error
 
 
+def count_lines(path: Path, most: int) -> int:
+    """Lines of a file, decompressed, up to `most`; a last one without an end counts."""
+    lines, last = 0, b"\n"
+    with reading(path) as source:
+        while lines < most and (block := source.file.read(BLOCK)):
+            lines, last = lines + block.count(b"\n"), block[-1:]
+    return min(lines + (last != b"\n"), most)
+
+
 def _damage() -> tuple[type[Exception], ...]:
     lzma = optional("lzma")  # some builds of Python have none
     return (EOFError, OSError, zlib.error, *([lzma.LZMAError] if lzma else []))
