@@ -9,8 +9,8 @@ Examples
 --------
 >>> import numpy as np, fastemb
 >>> table = np.zeros((1000, 256), np.float32)
->>> rows = fastemb.gather(table, np.zeros(2000, int))
 >>> fastemb.buffers.clear()
+>>> rows = fastemb.gather(table, np.zeros(2000, int))
 >>> del rows
 >>> fastemb.buffers.kept()
 2048000
