@@ -11,9 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._arrays import BLOCK, as_array, backend, reference
-
-TERMS = 8
-"""Coefficients of a power series."""
+from .kernels import SERIES_TERMS as TERMS
 
 GREATEST = 1e100
 """Where `Missed.growth` is scaled back to 1."""

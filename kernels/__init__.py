@@ -29,6 +29,9 @@ if __name__ != "fastemb.kernels":
     msg = f"import fastemb.kernels, not {__name__}: a second copy would compile everything twice and share no state"
     raise ImportError(msg)
 
+SERIES_TERMS = 8
+"""Coefficients of the power series by which rows make up for missed steps: a line of float64."""
+
 SUM_BLOCK = 1024
 """Positions in one partial sum of a run; part of the result's definition, so changing it changes bits."""
 

@@ -307,7 +307,7 @@ print(resident("VmHWM") - before, vectors.weight.nbytes)
 @pytest.mark.parametrize("header", [False, True])
 def test_resident_memory(tmp_path, header):
     if not Path("/proc/self/clear_refs").exists():
-        pytest.skip("the system does not tell")
+        pytest.skip("no /proc here, which tells the peak of resident memory and forgets it")
     path, values = tmp_path / "v.txt", b" 0.25" * 256
     with path.open("wb") as file:
         file.write(b"12000 256\n" if header else b"")

@@ -173,7 +173,7 @@ print(resident("VmHWM") - before)
 )
 def test_resident_memory_of_a_step(rule, step):
     if not Path("/proc/self/clear_refs").exists():
-        pytest.skip("the system does not tell")
+        pytest.skip("no /proc here, which tells the peak of resident memory and forgets it")
     grown = int(run_python(RESIDENT.format(rule=rule, step=step)))
     gradient, integers = 150_000 * 64 * 4, 8 * 150_000
     assert grown < 11 * integers + (1 << 20) < gradient / 2

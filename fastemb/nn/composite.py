@@ -47,15 +47,18 @@ class Composite(abc.ABC):
         ValueError
             A learning rate or limit that is none. After any error nothing has changed.
         """
-        tables = self.tables().values()
-        limit = None if max_grad_norm is None else _options.real("max_grad_norm", max_grad_norm, infinite=True)
-        for table in tables:
-            table.require_optimizer(lr)
+        tables, limit = self.tables().values(), self._checked_step(lr, max_grad_norm)
         norms = [0.0 if table.grad is None or limit is None else table.grad.norm() for table in tables]
         norm = math.hypot(*norms)
         clips = limit is not None and math.isfinite(norm) and norm > limit
         for table, share in zip(tables, norms, strict=True):
             table.step(lr=lr, max_grad_norm=share * (limit / norm) if clips and limit is not None else None)
+
+    def _checked_step(self, lr: SupportsFloat | None, max_grad_norm: SupportsFloat | None) -> float | None:
+        """The limit, once it is known that every table can take a step."""
+        for table in self.tables().values():
+            table.require_optimizer(lr)
+        return None if max_grad_norm is None else _options.real("max_grad_norm", max_grad_norm, infinite=True)
 
     def zero_grad(self) -> None:
         """Forget what is pending."""

@@ -205,8 +205,7 @@ class Embedding(TableLayer):
         """
         if self.writes_at_lookup:
             ids = as_indices(ids)  # read once: a tensor may be handed over only once
-            self.require(ids)
-            self.make_ready(ids)
+            self.make_ready(ids)  # whatever comes first in it checks all of them before it writes
         return gather(self.weight, ids)
 
     def require(self, ids: Indices) -> None:

@@ -8,7 +8,7 @@ from typing import Any, SupportsFloat, SupportsIndex
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .. import _options, buffers
+from .. import buffers
 from .._arrays import Indices, TensorLike, as_array, as_gradient, as_indices, as_table
 from ..lookup import gather_columns
 from ..optim import Optimizer
@@ -270,10 +270,7 @@ class FieldEmbedding(Composite):
             Fields or shapes that do not fit, a bad `lr`. After any error no table has been changed.
         """
         parts = self._parts(ids, dy)
-        for table in self.tables().values():
-            table.require_optimizer(lr)
-        if max_grad_norm is not None:
-            _options.real("max_grad_norm", max_grad_norm, infinite=True)
+        if self._checked_step(lr, max_grad_norm) is not None:
             self.backward(ids, dy)
             self.step(lr=lr, max_grad_norm=max_grad_norm)
             return

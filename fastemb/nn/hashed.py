@@ -300,10 +300,7 @@ class HashEmbedding(Composite):
             No optimizer, or as `backward`. After any error nothing has changed.
         """
         of_table, of_factors = self._parts(ids, dy)
-        for table in self.tables().values():
-            table.require_optimizer(lr)
-        if max_grad_norm is not None:
-            _options.real("max_grad_norm", max_grad_norm, infinite=True)
+        if self._checked_step(lr, max_grad_norm) is not None:
             self.backward(ids, dy)
             self.step(lr=lr, max_grad_norm=max_grad_norm)
             return

@@ -337,10 +337,7 @@ class RareTokenEmbedding(Composite):
         ValueError
             Shapes that do not fit. After any error nothing has changed.
         """
-        for table in self.tables().values():
-            table.require_optimizer(lr)
-        if max_grad_norm is not None:
-            _options.real("max_grad_norm", max_grad_norm, infinite=True)
+        self._checked_step(lr, max_grad_norm)
         self.backward(ids, dy, tokens)
         self.step(lr=lr, max_grad_norm=max_grad_norm)
 

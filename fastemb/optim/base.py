@@ -200,9 +200,7 @@ class Optimizer(Rule):
         values = as_gradient(grad, (bags.size, table.shape[1]), table.dtype)
         apply = self._prepare(table, state, values, lr, max_grad_norm, **bags.arrays())
         if mode == "max":
-            self.catch_up(
-                table, state, bags.ids, padding_idx=padding_idx
-            )  # greatest elements are of the table as it is
+            self.catch_up(table, state, bags.ids, padding_idx=padding_idx)  # the winners are of the table as it is
             winners = bag_gradient(table, bags, values, scale_grad_by_freq=False)
             self.update(table, state, winners, lr=lr, max_grad_norm=max_grad_norm)
         else:

@@ -10,15 +10,13 @@ from typing import Any
 import numba
 import numpy as np
 
+from .. import SERIES_TERMS as TERMS
 from .. import name_after_rule
 from . import simd, threads
 from .check import first_bad
 from .jit import EXACT, jit
 from .rows import prefetch
 from .runs import AHEAD, ask_for_state
-
-TERMS = 8
-"""Coefficients of a group's series: a line of float64."""
 
 DOC = """{rule}
 
