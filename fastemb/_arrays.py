@@ -100,12 +100,24 @@ def _python_leaves(value: Any) -> NDArray[Any] | None:
     return np.array(value, dtype=object)
 
 
+def _are_integers(leaves: NDArray[Any]) -> bool:
+    return all(isinstance(i, (int, np.integer)) and not isinstance(i, bool) for i in leaves.flat)
+
+
+def _is_beyond_64_bits(array: NDArray[Any]) -> bool:
+    """Whether these are integers that no dtype can hold together."""
+    if array.dtype != object or array.size == 0 or not _are_integers(array):
+        return False
+    return np.asarray(array.tolist()).dtype.kind not in "iu"
+
+
 def as_indices(indices: TensorLike, name: str = "indices") -> Indices:
     """An integer array with the values of `indices`, not yet checked against a table.
 
-    Python integers beyond 64 bits stay in an object array: they are out of range of every table.
+    Python integers beyond 64 bits stay in an object array: they are out of range of every table. What was returned
+    once is returned as it is: whoever reads indices once, before a lookup that writes, may hand them on.
     """
-    if type(indices) is np.ndarray and indices.dtype.kind in "iu":
+    if type(indices) is np.ndarray and (indices.dtype.kind in "iu" or _is_beyond_64_bits(indices)):
         return indices
     array = as_array(indices, name)
     leaves = None if isinstance(indices, np.ndarray) else _python_leaves(indices)
@@ -115,7 +127,7 @@ def as_indices(indices: TensorLike, name: str = "indices") -> Indices:
     else:
         if array.size == 0 and array.dtype == np.float64:  # what NumPy makes of []
             return array.astype(np.int64)
-        if leaves.size and all(isinstance(i, (int, np.integer)) and not isinstance(i, bool) for i in leaves.flat):
+        if leaves.size and _are_integers(leaves):
             return array if array.dtype.kind in "iu" else leaves
         if array.dtype.kind in "iu" and array.size:
             msg = f"{name} must be integers, got a list that holds bool"

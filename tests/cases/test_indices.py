@@ -63,6 +63,7 @@ BAD = {
     # google/flax nnx Embed at 18f8f311: with one row every id was taken as valid.
     "one_row": (1, np.array([7]), (7, 7, 0)),
     "python_int_beyond_64_bits": (5, [[0, 1], [2**70, -(2**70)]], (-(2**70), 2**70, 2)),
+    "python_ints_without_a_common_dtype": (5, [0, 2**63, -1], (-1, 2**63, 1)),
 }
 
 
@@ -97,6 +98,8 @@ WRONG_KIND = {
     "complex": (np.array([1j]), "complex128"),
     "string": (np.array(["1"]), "<U1"),
     "object": (np.array([1], object), "object"),
+    "object_empty": (np.array([], object), "object"),
+    "object_with_float": (np.array([2**70, 1.5], object), "object"),
 }
 
 
