@@ -12,6 +12,8 @@ import scipy.sparse
 
 import fastemb
 
+from . import shapes
+
 SIZES = (10, 100, 1_000, 10_000, 20_000, 50_000)
 """Vocabularies of the headline."""
 
@@ -49,11 +51,6 @@ def _table(num_rows, width):
     return np.random.default_rng(1).standard_normal((num_rows, width), dtype=np.float32)
 
 
-def _integer_gradient(length, width):
-    # Whole numbers: every order of addition gives the same sum, so results are compared exactly.
-    return np.random.default_rng(2).integers(-8, 9, (length, width)).astype(np.float32)
-
-
 def _nbytes(*arrays):
     return sum(array.nbytes for array in arrays)
 
@@ -83,7 +80,7 @@ def lookup(num_rows, ids, width=WIDTH):
 def scatter(num_rows, ids, width=WIDTH):
     """The gradient of a lookup, added into a table."""
     target = np.zeros((num_rows, width), np.float32)
-    grad = _integer_gradient(ids.size, width)
+    grad = shapes.gradient(ids.size, width)
     dense = fastemb.one_hot(ids, num_rows)
 
     def by_matmul():
@@ -112,7 +109,7 @@ def adam_step(num_rows, ids, width=WIDTH):
     start = _table(num_rows, width)
     table = start.copy()
     state = rule.init(table)
-    grad = _integer_gradient(ids.size, width)
+    grad = shapes.gradient(ids.size, width)
     dense_grad = np.zeros_like(table)
     np.add.at(dense_grad, ids, grad)
     dense_state = rule.init(table)

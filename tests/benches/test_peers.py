@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import threadpoolctl
 
-from benches import comparison, peer_cases, peers
+from benches.peers import __main__ as peers
+from benches.peers import cases, comparison
 
 
 def run(tmp_path, *arguments):
@@ -68,7 +69,7 @@ def test_records(tmp_path, capsys):
 @pytest.mark.parametrize("check", [True, False])
 @pytest.mark.parametrize(("slow", "fast", "target"), [(2000, 200, 2.0), (200, 2000, 2.0), (200, 2000, None)])
 def test_judgement(tmp_path, monkeypatch, capsys, check, slow, fast, target):
-    monkeypatch.setattr(peer_cases, "CASES", {"one": lambda quick: iter([made_of(spin(fast), spin(slow), target)])})
+    monkeypatch.setattr(cases, "CASES", {"one": lambda quick: iter([made_of(spin(fast), spin(slow), target)])})
     code, result = run(tmp_path, "--ids", "one", *(["--check"] if check else []))
     missed = target is not None and slow < fast
     assert code == int(check and missed)
@@ -81,7 +82,7 @@ def test_unequal_results_are_not_timed(tmp_path, monkeypatch):
     wrong = comparison.Comparison(
         "case", "peer", list, list, None, comparison.same(lambda: np.zeros(3), lambda: np.ones(3))
     )
-    monkeypatch.setattr(peer_cases, "CASES", {"one": lambda quick: iter([wrong])})
+    monkeypatch.setattr(cases, "CASES", {"one": lambda quick: iter([wrong])})
     with pytest.raises(AssertionError):
         run(tmp_path, "--ids", "one")
 
@@ -102,15 +103,15 @@ def test_arguments(arguments, text, capsys):
 
 
 def test_every_case_is_equal_before_it_is_timed():
-    for name in set(peer_cases.CASES) - {"start"}:
-        for made in peer_cases.CASES[name](True):
+    for name in set(cases.CASES) - {"start"}:
+        for made in cases.CASES[name](True):
             made.equal()
 
 
 def test_a_wrong_lookup_is_found(monkeypatch):
     monkeypatch.setattr("fastemb.gather", lambda table, ids, out=None: np.zeros((ids.size, table.shape[1]), "f4"))
     for name in ("gather-small", "gather-mid", "roof"):
-        for made in peer_cases.CASES[name](True):
+        for made in cases.CASES[name](True):
             if made.peer != "scaling the rows":
                 with pytest.raises(AssertionError):
                     made.equal()
@@ -118,6 +119,6 @@ def test_a_wrong_lookup_is_found(monkeypatch):
 
 def test_a_wrong_row_pass_is_found(monkeypatch):
     monkeypatch.setattr("fastemb.kernels.cpu.sgd", lambda *_: -1)
-    (made,) = (made for made in peer_cases.CASES["roof"](True) if made.peer == "scaling the rows")
+    (made,) = (made for made in cases.CASES["roof"](True) if made.peer == "scaling the rows")
     with pytest.raises(AssertionError):
         made.equal()

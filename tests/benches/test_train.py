@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy.special
 
-from benches import skipgram, train
+from benches.train import __main__ as train
+from benches.train import race, skipgram
 from fastemb.optim import SGD
 
 
@@ -53,7 +54,7 @@ def test_a_step_goes_down_the_gradient_of_the_loss():
 
 
 def test_the_race_is_recorded(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(train, "TURN", 1)
+    monkeypatch.setattr(race, "TURN", 1)
     assert train.main(["--batches", "2", "--threads", "1", "--output", str(tmp_path)]) == 0
     records = json.loads((tmp_path / "train.json").read_text())["records"]
     assert {"fastemb Adam", "fastemb Adagrad", "fastemb RowWiseAdagrad", "fastemb Adam exact"} <= {

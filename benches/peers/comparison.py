@@ -41,20 +41,6 @@ def has(module):
     return importlib.util.find_spec(module) is not None
 
 
-def table_of(num_rows, width):
-    """A table whose rows all differ, filled fast."""
-    # One random row everywhere but for a column of row numbers: filled fast, and every row differs.
-    table = np.empty((num_rows, width), np.float32)
-    table[:] = np.random.default_rng(1).standard_normal(width, dtype=np.float32)
-    table[:, 0] = np.arange(num_rows)
-    return table
-
-
-def moved(table, ids):
-    """Bytes that a lookup has to move: every distinct row is read once, every row of the result written."""
-    return (ids.size + np.unique(ids).size) * table.shape[1] * table.itemsize
-
-
 def same(ours, theirs):
     """A check that two calls give the same array."""
 

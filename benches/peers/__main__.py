@@ -12,7 +12,8 @@ import numba
 import rich.console
 import rich.progress
 
-from . import comparison, machine, measure, peer_cases, peer_report, roofline
+from .. import machine, measure, roofline
+from . import cases, comparison, report
 
 COPY_BYTES = 1 << 28
 
@@ -48,7 +49,7 @@ def record_of(name, made, rounds, bandwidth):
 
 def means_of(records):
     """A record for each geometric mean over the cases of an id that has a target of its own."""
-    for (name, peer), target in peer_cases.MEANS.items():
+    for (name, peer), target in cases.MEANS.items():
         found = [r for r in records if (r["id"], r["peer"]) == (name, peer)]
         if len(found) > 1:
             low, ratio, high = (
@@ -72,7 +73,7 @@ def means_of(records):
 def main(arguments=None):
     """Run the comparisons; with --check the exit code says whether all targets hold."""
     parser = argparse.ArgumentParser(prog="python -m benches.peers", description=__doc__)
-    parser.add_argument("--ids", default=",".join(peer_cases.CASES), help="rows of the table of targets (all)")
+    parser.add_argument("--ids", default=",".join(cases.CASES), help="rows of the table of targets (all)")
     parser.add_argument("--threads", type=int, default=2, help="of fastemb and of every peer (2)")
     parser.add_argument("--rounds", type=int, default=21, help="pairs of samples (21, at least 15)")
     parser.add_argument("--quick", action="store_true", help="one case of each id")
@@ -81,8 +82,8 @@ def main(arguments=None):
     parser.add_argument("--output", type=Path, default=Path("build"), help="folder of peers.png (build)")
     options = parser.parse_args(arguments)
     wanted = options.ids.split(",")
-    if unknown := set(wanted) - set(peer_cases.CASES):
-        parser.error(f"unknown ids {sorted(unknown)}: choose from {sorted(peer_cases.CASES)}")
+    if unknown := set(wanted) - set(cases.CASES):
+        parser.error(f"unknown ids {sorted(unknown)}: choose from {sorted(cases.CASES)}")
     if options.rounds < 15:
         parser.error("--rounds must be >= 15")
     if not 1 <= options.threads <= numba.config.NUMBA_NUM_THREADS:
@@ -99,7 +100,7 @@ def main(arguments=None):
         task = progress.add_task("comparing", total=len(wanted))
         for name in wanted:
             of_this = []
-            for made in peer_cases.CASES[name](options.quick):
+            for made in cases.CASES[name](options.quick):
                 progress.update(task, description=f"{name}: {made.case}, {made.peer}")
                 of_this.append(record_of(name, made, options.rounds, bandwidth))
                 gc.collect()
@@ -108,10 +109,10 @@ def main(arguments=None):
 
     about = machine.machine()
     footer = f"{options.threads} threads each; streaming copy {bandwidth / 1e9:.1f} GB/s; {machine.one_line(about)}"
-    console.print(peer_report.table(records))
+    console.print(report.table(records))
     console.print(footer, highlight=False)
     options.output.mkdir(parents=True, exist_ok=True)
-    peer_report.plot(options.output / "peers.png", records, footer)
+    report.plot(options.output / "peers.png", records, footer)
     console.print(f"Written: {options.output / 'peers.png'}", highlight=False)
     if options.json:
         document = {"machine": about, "threads": options.threads, "copy_bytes_per_s": bandwidth, "records": records}

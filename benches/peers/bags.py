@@ -7,37 +7,11 @@ import numpy as np
 import fastemb
 from fastemb.kernels import cpu
 
-from . import data
+from .. import shapes
 from .comparison import Comparison, filled, has, same
 
-BAGS = [
-    ("1M x 128 B 4096 H 32 uniform", 1_000_000, 128, 4096, 32, "uniform"),
-    ("1M x 128 B 4096 H 32 zipf", 1_000_000, 128, 4096, 32, "zipf"),
-    ("1M x 64 B 8192 H 1 uniform", 1_000_000, 64, 8192, 1, "uniform"),
-    ("1M x 64 B 8192 H 10 uniform", 1_000_000, 64, 8192, 10, "uniform"),
-    ("50k x 64 B 4096 H 20 uniform", 50_000, 64, 4096, 20, "uniform"),
-]
 PADDED = 10
 """Every so many-th index is the padding row, where there is one."""
-
-
-def fill(table):
-    """A table of whole numbers whose rows all differ within a thousand."""
-    # Whole numbers, so that every order of addition gives the same sum.
-    table[:] = np.random.default_rng(1).integers(-8, 9, table.shape[1])
-    table[:, 0] = np.arange(len(table)) % 1000
-    return table
-
-
-def problem(num_rows, bags, length, stream):
-    """(ids, offsets) of bags of one length."""
-    ids = data.STREAMS[stream](num_rows, bags * length)
-    return ids, np.arange(0, ids.size, length)
-
-
-def moved_by_bags(table, ids, bags):
-    """Bytes that have to move: every distinct row is read once, every pooled row written."""
-    return (np.unique(ids).size + bags) * table.shape[1] * table.itemsize
 
 
 def _torch_bag(table, ids, offsets, **options):
@@ -80,12 +54,12 @@ def _fbgemm_bag(table, ids, offsets):
 
 def bag(quick):
     """Sums of bags, output allocated."""
-    for name, num_rows, width, bags, length, stream in BAGS[:1] if quick else BAGS:
-        table = fill(np.empty((num_rows, width), np.float32))
-        ids, offsets = problem(num_rows, bags, length, stream)
+    for name, shape in shapes.some(shapes.BAGS, quick).items():
+        table = shapes.table(shape.num_rows, shape.width)
+        ids, offsets = shape.problem()
         ours = functools.partial(fastemb.embedding_bag, table, ids, offsets, mode="sum")
-        nbytes = moved_by_bags(table, ids, bags)
-        out, none = fastemb.buffers.empty((bags, width), table.dtype), np.empty(0, table.dtype)
+        nbytes = shapes.moved(table, ids, shape.bags)
+        out, none = fastemb.buffers.empty((shape.bags, shape.width), table.dtype), np.empty(0, table.dtype)
         bounds = np.append(offsets, ids.size)
         kernel = functools.partial(cpu.bag_sum, out, table, ids, bounds, none, none, -1)
         yield Comparison(name, "the kernel alone", ours, kernel, None, filled(ours, kernel, out), nbytes)
@@ -101,15 +75,15 @@ def bag_slow(quick):
     """The same with padding, with means in float64, and with greatest elements."""
     if not has("torch"):
         return
-    for name, num_rows, width, bags, length, stream in BAGS[:1] if quick else BAGS:
-        ids, offsets = problem(num_rows, bags, length, stream)
+    for name, shape in shapes.some(shapes.BAGS, quick).items():
+        ids, offsets = shape.problem()
         padded = np.where(np.arange(ids.size) % PADDED == 0, 0, ids)
         for what, dtype, indices, options in (
             ("padding", np.float32, padded, {"mode": "sum", "padding_idx": 0}),
             ("float64 mean", np.float64, ids, {"mode": "mean"}),
             ("max", np.float32, ids, {"mode": "max"}),
         ):
-            table = fill(np.empty((num_rows, width), dtype))
+            table = shapes.table(shape.num_rows, shape.width, dtype)
             ours = functools.partial(fastemb.embedding_bag, table, indices, offsets, **options)
             theirs = _torch_bag(table, indices, offsets, **options)
 
@@ -117,5 +91,5 @@ def bag_slow(quick):
                 # torch multiplies sums with the reciprocal of the count where we divide
                 np.testing.assert_allclose(ours(), np.asarray(theirs()), rtol=1e-15)
 
-            nbytes = moved_by_bags(table, indices, bags)
+            nbytes = shapes.moved(table, indices, shape.bags)
             yield Comparison(f"{name}, {what}", "torch embedding_bag", ours, theirs, 3.0, check, nbytes)

@@ -7,7 +7,7 @@ import scipy.special
 
 import fastemb
 
-from . import data
+from .. import data
 
 WIDTH = 100
 WINDOW = 5

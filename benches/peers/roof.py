@@ -9,10 +9,9 @@ from fastemb import optim
 from fastemb.kernels import cpu, reference
 from fastemb.kernels.cpu import simd
 
-from . import data, roofline
-from .comparison import Comparison, moved, same, table_of
-from .peer_bags import BAGS, fill, problem
-from .peer_update import RULES
+from .. import roofline, shapes
+from .comparison import Comparison, same
+from .update import RULES
 
 KERNELS = {
     # the kernel of a rule, and its numbers: a rate of 0, so that it can go on for ever
@@ -22,22 +21,18 @@ KERNELS = {
     optim.Adam: ("adam", (0.0, 1.0, 0.1, 0.001, 1e-8)),
 }
 
-LARGE = [("1M x 128", 1_000_000, 128), ("200k x 512", 200_000, 512), ("1M x 33", 1_000_000, 33)]
-
 
 def large(quick):
     """(name, table, ids) of large lookups."""
-    for name, num_rows, width in LARGE[:1] if quick else LARGE:
-        table = table_of(num_rows, width)
-        for stream in ("uniform",) if quick else data.STREAMS:
-            yield f"{name} L 65,536 {stream}", table, data.STREAMS[stream](num_rows, 65_536)
+    for name, shape in shapes.some(shapes.LARGE, quick).items():
+        yield name, shapes.table(shape.num_rows, shape.width), shape.ids()
 
 
 def _lookups(quick):
     """Large lookups against a streaming copy of the bytes that have to move: how near to what the memory can do."""
     for name, table, ids in large(quick):
         out = fastemb.buffers.empty((ids.size, table.shape[1]), np.dtype(np.float32))
-        nbytes = moved(table, ids)
+        nbytes = shapes.moved(table, ids, ids.size)
         source, target, copy = roofline.streaming_copy(nbytes // 2)
         ours = functools.partial(fastemb.gather, table, ids, out=out)
 
@@ -60,28 +55,28 @@ def _lookups(quick):
 
 def _updates(quick):
     """The row pass of a step of bags against scaling the same distinct rows, of the table and of the rule's state."""
-    for name, num_rows, width, bags, length, stream in BAGS[:1] if quick else BAGS:
-        ids, offsets = problem(num_rows, bags, length, stream)
+    for name, shape in shapes.some(shapes.BAGS, quick).items():
+        ids, offsets = shape.problem()
         rows, positions, starts, numbers = np.empty((4, ids.size + 1), np.int64)
         count = np.empty(1, np.int64)
-        cpu.group(rows[:-1], starts, positions[:-1], count, ids, num_rows, -1)
+        cpu.group(rows[:-1], starts, positions[:-1], count, ids, shape.num_rows, -1)
         distinct = int(count[0])
         rows, starts, positions = rows[:distinct], starts[: distinct + 1], positions[: ids.size]
         cpu.bag_numbers(numbers[: ids.size], positions, np.append(offsets, ids.size))
-        dy = np.random.default_rng(3).integers(-4, 5, (bags, width)).astype(np.float32)
+        dy = shapes.gradient(shape.bags, shape.width)
         none = np.empty(0, np.float32)
         for rule, *_ in RULES[:1] if quick else RULES:
-            table = fill(np.empty((num_rows, width), np.float32))
-            arrays = tuple(array.reshape(num_rows, -1) for array in rule.init(table).arrays().values())
+            table = shapes.table(shape.num_rows, shape.width)
+            arrays = tuple(array.reshape(shape.num_rows, -1) for array in rule.init(table).arrays().values())
             name_of_kernel, hyper = KERNELS[type(rule)]
             runs = (starts, numbers[: ids.size], none)
             ours = functools.partial(getattr(cpu, name_of_kernel), table, arrays, dy, rows, *runs, hyper, False)
             wide = [table, *(array for array in arrays if array.shape[1] > 1)]
             scale = roofline.scaling(wide, rows)
             equal = functools.partial(_check, ours, scale, name_of_kernel, hyper)
-            nbytes = 2 * distinct * width * 4 * len(wide)
+            nbytes = 2 * distinct * shape.width * 4 * len(wide)
             # Elsewhere the caches hold the rows, or there are several gradient rows to each, and scaling is no limit.
-            target = 0.8 if num_rows > 100_000 and 2 * distinct > ids.size > bags else None
+            target = 0.8 if shape.num_rows > 100_000 and 2 * distinct > ids.size > shape.bags else None
             yield Comparison(f"{name}, {type(rule).__name__}", "scaling the rows", ours, scale, target, equal, nbytes)
 
 

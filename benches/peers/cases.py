@@ -13,9 +13,10 @@ import numpy as np
 import fastemb
 from fastemb.kernels import cpu
 
-from . import data, peer_roof, peer_train, peer_update, workloads
-from .comparison import Comparison, filled, has, moved, same, table_of
-from .peer_bags import bag, bag_slow
+from .. import data, shapes, workloads
+from . import roof, train, update
+from .bags import bag, bag_slow
+from .comparison import Comparison, filled, has, same
 
 
 def onehot(quick):
@@ -31,27 +32,28 @@ def onehot(quick):
 
 def gather_small(quick):
     """A few rows, output allocated."""
-    table, ids = table_of(1000, 64), data.uniform(1000, 32)
-    yield from _allocating("1,000 x 64 L 32", table, ids, torch_target=2.0, numpy_target=1.0)
+    for name, shape in shapes.SMALL.items():
+        table = shapes.table(shape.num_rows, shape.width)
+        yield from _allocating(name, table, shape.ids(), torch_target=2.0, numpy_target=1.0)
 
 
 def gather_mid(quick):
     """Some thousand rows of a table that the caches nearly hold."""
-    table, ids = table_of(50_000, 64), data.uniform(50_000, 4096)
-    yield from _allocating("50k x 64 L 4096", table, ids, torch_target=1.2, numpy_target=None)
-    out, other = np.zeros((2, ids.size, 64), np.float32)
+    ((name, shape),) = shapes.MID.items()
+    table, ids = shapes.table(shape.num_rows, shape.width), shape.ids()
+    nbytes = shapes.moved(table, ids, ids.size)
+    yield from _allocating(name, table, ids, torch_target=1.2, numpy_target=None)
+    out, other = np.zeros((2, ids.size, shape.width), np.float32)
     kernel = functools.partial(cpu.gather, out, table, ids)
     lookup = functools.partial(fastemb.gather, table, ids)
-    equal = filled(lookup, kernel, out)
-    yield Comparison("50k x 64 L 4096", "the kernel alone", lookup, kernel, None, equal, moved(table, ids))
+    yield Comparison(name, "the kernel alone", lookup, kernel, None, filled(lookup, kernel, out), nbytes)
     ours = functools.partial(fastemb.gather, table, ids, out=out)
     theirs = functools.partial(np.take, table, ids, axis=0, out=other, mode="clip")
-    name = "50k x 64 L 4096, out given"
-    yield Comparison(name, "np.take clip", ours, theirs, 2.0, same(ours, theirs), moved(table, ids))
+    yield Comparison(f"{name}, out given", "np.take clip", ours, theirs, 2.0, same(ours, theirs), nbytes)
 
 
 def _allocating(name, table, ids, torch_target, numpy_target):
-    nbytes = moved(table, ids)
+    nbytes = shapes.moved(table, ids, ids.size)
     ours, numpys = (lambda: fastemb.gather(table, ids)), (lambda: table[ids])
     yield Comparison(name, "W[ids]", ours, numpys, numpy_target, same(ours, numpys), nbytes)
     if has("torch"):
@@ -64,7 +66,7 @@ def _allocating(name, table, ids, torch_target, numpy_target):
 
 def gather_large(quick):
     """Many rows of a table in memory, into an array given."""
-    for name, table, ids in peer_roof.large(quick):
+    for name, table, ids in roof.large(quick):
         if has("torch"):
             import torch
 
@@ -72,31 +74,23 @@ def gather_large(quick):
             weight, indices, target = torch.from_numpy(table), torch.from_numpy(ids), torch.from_numpy(other)
             ours = functools.partial(fastemb.gather, table, ids, out=out)
             theirs = functools.partial(torch.index_select, weight, 0, indices, out=target)
-            yield Comparison(name, "torch index_select", ours, theirs, 1.15, same(ours, theirs), moved(table, ids))
+            yield Comparison(
+                name, "torch index_select", ours, theirs, 1.15, same(ours, theirs), shapes.moved(table, ids, ids.size)
+            )
 
 
 def gather_alloc(quick):
     """The same with the output allocated."""
-    for name, table, ids in peer_roof.large(quick):
+    for name, table, ids in roof.large(quick):
         yield from _allocating(name, table, ids, torch_target=2.5, numpy_target=None)
-
-
-SCATTER = [
-    ("50k x 64 L 4096 uniform", 50_000, 64, 4096, "uniform"),
-    ("50k x 64 L 65,536 uniform", 50_000, 64, 65_536, "uniform"),
-    ("50k x 64 L 65,536 zipf", 50_000, 64, 65_536, "zipf"),
-    ("10 x 64 L 65,536 uniform", 10, 64, 65_536, "uniform"),
-    ("1M x 128 L 65,536 uniform", 1_000_000, 128, 65_536, "uniform"),
-]
 
 
 def scatter(quick):
     """Gradient rows added into a table."""
-    for name, num_rows, width, length, stream in SCATTER[:1] if quick else SCATTER:
-        ids = data.STREAMS[stream](num_rows, length)
-        updates = np.random.default_rng(2).integers(-8, 9, (length, width)).astype(np.float32)
-        ours, theirs = np.empty((2, num_rows, width), np.float32)
-        nbytes = (length + 2 * np.unique(ids).size) * width * 4
+    for name, shape in shapes.some(shapes.SCATTERS, quick).items():
+        ids, updates = shape.ids(), shapes.gradient(shape.length, shape.width)
+        ours, theirs = np.empty((2, shape.num_rows, shape.width), np.float32)
+        nbytes = (shape.length + 2 * np.unique(ids).size) * shape.width * 4
 
         def check(other, ours=ours, theirs=theirs, ids=ids, updates=updates):
             ours[:] = theirs[:] = 0
@@ -157,11 +151,11 @@ CASES: dict[str, Callable[[bool], Iterator[Comparison]]] = {
     "scatter": scatter,
     "bag": bag,
     "bag-slow": bag_slow,
-    "update": peer_update.update,
-    "train": peer_train.train_steps,
-    "roof": peer_roof.roof,
+    "update": update.update,
+    "train": train.train_steps,
+    "roof": roof.roof,
     "start": start,
 }
 
-MEANS: dict[tuple[str, str], float] = {("bag", "torch embedding_bag"): 1.2, **peer_update.MEANS}
+MEANS: dict[tuple[str, str], float] = {("bag", "torch embedding_bag"): 1.2, **update.MEANS}
 """(id, peer): the least geometric mean of the ratios over the cases."""

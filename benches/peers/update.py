@@ -7,8 +7,9 @@ import numpy as np
 import fastemb
 from fastemb import optim
 
+from .. import shapes
+from .bags import table_batched
 from .comparison import Comparison, has
-from .peer_bags import BAGS, fill, moved_by_bags, problem, table_batched
 
 LR = 2.0**-6
 # Names of torch.optim and of FBGEMM's EmbOptimType; targets of the geometric means over the cases.
@@ -82,9 +83,9 @@ def _same_tables(ours, theirs, table, other):
 
 def update(quick):
     """Sums of bags, their gradient given, and the rule."""
-    for name, num_rows, width, bags, length, stream in BAGS[:1] if quick else BAGS:
-        ids, offsets = problem(num_rows, bags, length, stream)
-        dy = np.random.default_rng(3).integers(-4, 5, (bags, width)).astype(np.float32)
+    for name, shape in shapes.some(shapes.BAGS, quick).items():
+        ids, offsets = shape.problem()
+        dy = shapes.gradient(shape.bags, shape.width)
         for rule, torch_name, torch_target, fbgemm_name, fbgemm_target in RULES[:1] if quick else RULES:
             peers = []
             if torch_name and has("torch"):
@@ -92,12 +93,13 @@ def update(quick):
             if fbgemm_name and has("fbgemm_gpu"):
                 peers.append((FBGEMM[fbgemm_name], fbgemm_target, functools.partial(_fbgemm_step, fbgemm_name)))
             for peer, target, make in peers:
-                table, other = (fill(np.empty((num_rows, width), np.float32)) for _ in range(2))
+                table, other = (shapes.table(shape.num_rows, shape.width) for _ in range(2))
                 ours = _fastemb_step(rule, table, ids, offsets, dy)
                 theirs = make(other, ids, offsets, dy)
                 # the pooled rows, the gradient, and twice what the rule holds of each distinct row
                 held = 1 + sum(array.ndim > 1 for array in rule.init(table[:1]).arrays().values())
                 distinct = np.unique(ids).size
-                nbytes = moved_by_bags(table, ids, bags) + (bags + 2 * held * distinct) * width * 4
+                moved = shapes.moved(table, ids, shape.bags)
+                nbytes = moved + (shape.bags + 2 * held * distinct) * shape.width * 4
                 equal = _same_tables(ours, theirs, table, other)
                 yield Comparison(f"{name}, {type(rule).__name__}", peer, ours, theirs, target / 2, equal, nbytes)

@@ -9,7 +9,7 @@ mpl.use("Agg")
 
 import matplotlib.pyplot as plt
 
-from .report import ratio, seconds
+from ..report import ratio, seconds
 
 
 def table(records):

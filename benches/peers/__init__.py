@@ -1,0 +1,1 @@
+"""fastemb against what other libraries offer for each operation."""

@@ -1,0 +1,1 @@
+"""A model from end to end: skip-gram in fastemb, torch and gensim."""
