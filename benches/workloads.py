@@ -47,17 +47,13 @@ class Case:
     check: Callable[[], None]
 
 
-def _table(num_rows, width):
-    return np.random.default_rng(1).standard_normal((num_rows, width), dtype=np.float32)
-
-
 def _nbytes(*arrays):
     return sum(array.nbytes for array in arrays)
 
 
 def lookup(num_rows, ids, width=WIDTH):
     """Rows of a table: by index, and as a product with a one-hot matrix, dense and sparse."""
-    table = _table(num_rows, width)
+    table = shapes.table(num_rows, width)
     dense = fastemb.one_hot(ids, num_rows)
     sparse = scipy.sparse.csr_array((np.ones(ids.size, np.float32), (np.arange(ids.size), ids)), dense.shape)
     ways = (
@@ -106,7 +102,7 @@ def scatter(num_rows, ids, width=WIDTH):
 def adam_step(num_rows, ids, width=WIDTH):
     """One step of Adam: on the touched rows, and on the whole table with a dense gradient."""
     rule = fastemb.optim.Adam()
-    start = _table(num_rows, width)
+    start = shapes.table(num_rows, width)
     table = start.copy()
     state = rule.init(table)
     grad = shapes.gradient(ids.size, width)
