@@ -1,13 +1,10 @@
 """Records as a table for a terminal and as a picture."""
 
-import matplotlib as mpl
+import matplotlib.figure
+import matplotlib.ticker
 import rich.box
 import rich.markup
 import rich.table
-
-mpl.use("Agg")
-
-import matplotlib.pyplot as plt
 
 STYLES = (
     {"color": "black", "marker": "o", "linestyle": "-", "linewidth": 2.4},
@@ -38,7 +35,7 @@ def size(nbytes):
     for unit, factor in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if nbytes >= factor:
             return f"{nbytes / factor:.3g} {unit}"
-    return f"{nbytes} B"
+    return f"{nbytes:.3g} B"
 
 
 def ratio(value):
@@ -71,9 +68,22 @@ def table(case, records, subtitle):
     return grid
 
 
-def plot(path, by_case, footer):
+def headline(records):
+    """What the headline shows, in a sentence."""
+    matmul = max((r for r in records if r["op"] == "one-hot matmul"), key=lambda r: r["N"])
+    return f"At N = {matmul['N']:,} the one-hot matmul alone takes {ratio(matmul['speedup'])} times as long as the lookup."
+
+
+def ticks(axis, text):
+    """Label the ticks of an axis by a function of their values."""
+    # A power of ten may come as 9.999...e-07.
+    axis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: text(float(f"{value:.6g}"))))
+
+
+def figure(by_case, footer=""):
     """Times above, memory below, a column for each case; log-log, readable in grey."""
-    figure, axes = plt.subplots(2, len(by_case), figsize=(5.2 * len(by_case), 8.4), sharex=True, squeeze=False)
+    drawn = matplotlib.figure.Figure(figsize=(5.2 * len(by_case), 8.4))
+    axes = drawn.subplots(2, len(by_case), sharex=True, squeeze=False)
     for column, (case, records) in enumerate(by_case.items()):
         ways = list(dict.fromkeys(r["op"] for r in records))
         for way, style in zip(ways, STYLES, strict=False):
@@ -83,15 +93,21 @@ def plot(path, by_case, footer):
             memory = [r["input_bytes"] + r["peak_bytes"] for r in mine]
             axes[1, column].plot(numbers, memory, label=way, **style)
         axes[0, column].set_title(TITLES[case])
-        axes[0, column].set_ylabel("seconds a call (median)")
-        axes[1, column].set_ylabel("bytes: input and peak of the call")
+        axes[0, column].set_ylabel("time of a call (median)")
+        axes[1, column].set_ylabel("memory: input and peak of the call")
         axes[1, column].set_xlabel("N, rows of the table")
-        for axis in axes[:, column]:
+        for axis, text in zip(axes[:, column], (seconds, size), strict=True):
             axis.set_xscale("log")
             axis.set_yscale("log")
+            ticks(axis.xaxis, "{:,.0f}".format)
+            ticks(axis.yaxis, text)
             axis.grid(visible=True, which="major", color="0.9")
             axis.legend(fontsize=8, framealpha=0.9)
-    figure.suptitle(footer, fontsize=8.5, wrap=True)
-    figure.tight_layout(rect=(0, 0, 1, 0.97))
-    figure.savefig(path, dpi=130, metadata={"Description": footer})
-    plt.close(figure)
+    drawn.suptitle(footer, fontsize=8.5, wrap=True)
+    drawn.tight_layout(rect=(0, 0, 1, 0.97 if footer else 1))
+    return drawn
+
+
+def plot(path, by_case, footer):
+    """The figure as a file."""
+    figure(by_case, footer).savefig(path, dpi=130, metadata={"Description": footer})

@@ -26,7 +26,8 @@ def _stream_copy(target, source, bounds):
 def streaming_copy(nbytes):
     """(source, target, call): a copy past the caches, by as many threads as Numba is set to."""
     nbytes -= nbytes % simd.WIDE
-    source, target = (fastemb.buffers.empty((nbytes // 4 + 1024,), np.dtype(np.float32)) for _ in range(2))
+    size = max(nbytes, fastemb.buffers.SMALLEST) // 4 + 1024  # smaller ones do not begin at a cache line
+    source, target = (fastemb.buffers.empty((size,), np.dtype(np.float32)) for _ in range(2))
     source[:], target[:] = 1, 2
     parts = numba.get_num_threads()
     bounds = np.array([nbytes // simd.WIDE * c // parts * simd.WIDE for c in range(parts + 1)])

@@ -86,3 +86,11 @@ def gradient(length, width):
 def moved(table, ids, written):
     """Bytes that a lookup has to move: every distinct row is read once, `written` rows are written."""
     return (np.unique(ids).size + written) * table.shape[1] * table.itemsize
+
+
+def unaligned(table):
+    """A copy at an odd address, which the compiled kernels do not take: operations on it run the reference kernels."""
+    bytes_ = np.empty(table.nbytes + 1, np.uint8)[1:]
+    copy = bytes_.view(table.dtype).reshape(table.shape)
+    copy[:] = table
+    return copy
