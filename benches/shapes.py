@@ -74,7 +74,7 @@ def table(num_rows, width, dtype=np.float32):
     made = np.empty((num_rows, width), dtype)
     made[:] = np.random.default_rng(1).integers(-8, 9, width)
     made[:, 0] = np.arange(num_rows) % 1000
-    made[:, 1] = np.arange(num_rows) // 1000
+    made[:, 1:2] = np.arange(num_rows)[:, np.newaxis] // 1000
     return made
 
 

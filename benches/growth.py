@@ -1,0 +1,126 @@
+"""asv: how times grow with indices L, width D and table rows N: exponents of fitted power laws."""
+
+import functools
+
+import numba
+import numpy as np
+import threadpoolctl
+
+import fastemb
+from fastemb import optim
+
+from . import devices, measure, shapes
+
+SMALLEST = {"L": 2048, "D": 32, "N": 4096}
+"""Of a sweep, and what the other two are meanwhile."""
+
+STEPS = 5
+"""Sizes of a sweep, each twice the one before."""
+
+DISTINCT = 256
+"""Rows that the indices name."""
+
+HOT = 8
+"""Indices of a bag."""
+
+
+def sizes(axis):
+    """The problems of a sweep, smallest first: L, D and N each."""
+    for k in range(STEPS):
+        yield SMALLEST | {axis: SMALLEST[axis] << k}
+
+
+def _ids(length, num_rows):
+    # As many different rows in every problem, so that they lie in the same cache.
+    return np.random.default_rng(0).permutation(num_rows)[np.arange(length) % DISTINCT]
+
+
+def lookup(length, width, num_rows):
+    """A lookup into memory that is there."""
+    table, ids = shapes.table(num_rows, width), _ids(length, num_rows)
+    return functools.partial(fastemb.gather, table, ids, out=np.empty((length, width), np.float32))
+
+
+def scatter_add(length, width, num_rows):
+    """Rows added into a table."""
+    return functools.partial(
+        fastemb.scatter_add, shapes.table(num_rows, width), _ids(length, num_rows), shapes.gradient(length, width)
+    )
+
+
+def bag(length, width, num_rows):
+    """Sums of 8 rows each."""
+    table, ids, offsets = shapes.table(num_rows, width), _ids(length, num_rows), np.arange(0, length, HOT)
+    return functools.partial(fastemb.embedding_bag, table, ids, offsets, mode="sum")
+
+
+def step(length, width, num_rows):
+    """A step of Adam."""
+    rule, table = optim.Adam(), shapes.table(num_rows, width)
+    return functools.partial(rule.step, table, rule.init(table), _ids(length, num_rows), shapes.gradient(length, width))
+
+
+def one_hot(length, width, num_rows):
+    """The product with a one-hot matrix, of an eighth of the indices."""
+    ids = _ids(-(-length // 8), num_rows)
+    return functools.partial(np.matmul, fastemb.one_hot(ids, num_rows), shapes.table(num_rows, width))
+
+
+def slope(amounts, times, axis):
+    """Exponent p of ``time ~ amount**p``, the slope of a line through the logarithms by least squares.
+
+    In L and D of what the problems take beyond the smallest of them, so that the fixed cost of a call bends no line:
+    1 for any cost that grows in proportion. In N, where lookups do not grow at all, of the times themselves.
+    """
+    amounts, times = np.array(amounts, float), np.array(times, float)
+    if axis != "N":
+        amounts, times = amounts[1:] - amounts[0], np.maximum(times[1:] - times[0], times[0] * 1e-3)
+    return float(np.polyfit(np.log(amounts), np.log(times), 1)[0])
+
+
+def exponent(make, axis, rounds=measure.ROUNDS):
+    """Fitted exponent of an operation along one axis, each time the least of its samples.
+
+    On one thread: where a second one begins to help, a line bends.
+    """
+    problems = list(sizes(axis))
+    before = numba.get_num_threads()
+    numba.set_num_threads(1)
+    try:
+        with threadpoolctl.threadpool_limits(1):
+            timings = measure.in_turn([make(p["L"], p["D"], p["N"]) for p in problems], rounds)
+    finally:
+        numba.set_num_threads(before)
+    return slope([p[axis] for p in problems], [timing.samples.min() for timing in timings], axis)
+
+
+class Growth:
+    """Exponents of the time of each operation in L, D and N; those of the one-hot product beside them."""
+
+    params = (["L", "D", "N"], devices.NAMES)
+    param_names = ("axis", "device")
+    unit = "exponent"
+
+    def setup(self, axis, device):
+        """Nothing to make ready: each problem is warm before it is timed."""
+        devices.require(device)
+
+    def track_lookup(self, axis, device):
+        """Expected: 1 in L, 1 in D, 0 in N."""
+        return exponent(lookup, axis)
+
+    def track_scatter_add(self, axis, device):
+        """Expected: 1 in L, 1 in D, 0 in N."""
+        return exponent(scatter_add, axis)
+
+    def track_bag(self, axis, device):
+        """Expected: 1 in L, 1 in D, 0 in N."""
+        return exponent(bag, axis)
+
+    def track_step(self, axis, device):
+        """Expected: 1 in L, 1 in D, 0 in N."""
+        return exponent(step, axis)
+
+    def track_one_hot(self, axis, device):
+        """Expected: 1 in L, 1 in D, 1 in N."""
+        return exponent(one_hot, axis)

@@ -1,0 +1,180 @@
+"""The asv suite: what every benchmark has, that it checks before it is timed, and that asv finds it."""
+
+import importlib
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benches import bag, bandwidth, devices, gather, growth, layers, lookup, roofline, scatter, startup, update
+
+ROOT = Path(__file__).parents[2]
+
+# For each class the parameters that are quick to run, device aside.
+QUICK = {
+    lookup.LookupVsOneHot: [(10,)],
+    lookup.LookupVsOneHotMemory: [(10,)],
+    gather.Gather: [("1,000 x 64 L 32",)],
+    scatter.ScatterAdd: [("10 x 64 L 65,536 uniform",)],
+    bag.Bag: [("50k x 64 B 4096 H 20 uniform", mode) for mode in ("sum", "mean", "max")],
+    update.RowUpdate: [(rule, "50k x 64 B 4096 H 20 uniform") for rule in update.RULES],
+    layers.Layers: [(layer,) for layer in layers.LAYERS],
+    startup.Startup: [()],
+    startup.Compile: [("gather",)],
+    growth.Growth: [("N",)],
+}
+LEFT_OUT = {
+    ("1,000 x 64 L 32",): ["track_share_of_copy"],
+    ("FourierFeatures",): ["time_train"],
+    ("SinusoidalPositions",): ["time_train"],
+}
+every_class = pytest.mark.parametrize("kind", QUICK, ids=lambda kind: kind.__name__)
+
+
+def benchmarks(kind):
+    return [name for name in vars(kind) if name.startswith(("time_", "track_", "peakmem_"))]
+
+
+def ready(kind, parameters):
+    """(benchmark after its setup, what its methods take)."""
+    made = kind()
+    if hasattr(made, "setup_cache"):
+        parameters = (made.setup_cache(), *parameters)
+    made.setup(*parameters)
+    return made, parameters
+
+
+def test_every_class_is_here():
+    modules = [importlib.import_module(f"benches.{path.stem}") for path in (ROOT / "benches").glob("[a-z]*.py")]
+    found = {kind for module in modules for _, kind in inspect.getmembers(module, inspect.isclass)}
+    assert {kind for kind in found if hasattr(kind, "param_names")} == set(QUICK)
+
+
+@every_class
+def test_parameters_are_plain_and_named(kind):
+    lists = [kind.params] if isinstance(kind.params[0], str) else list(kind.params)
+    assert len(lists) == len(kind.param_names)
+    assert lists[-1] == devices.NAMES
+    assert kind.param_names[-1] == "device"
+    assert all(type(value) in (str, int) for values in lists for value in values)
+
+
+@every_class
+def test_cuda_is_listed_and_left_out_with_the_reason(kind):
+    (first, *_) = QUICK[kind]
+    with pytest.raises(NotImplementedError, match="kernels for the CPU alone"):
+        ready(kind, (*first, "cuda"))
+
+
+@every_class
+def test_tracked_numbers_have_units_and_all_have_docstrings(kind):
+    assert kind.__doc__
+    for name in benchmarks(kind):
+        method = getattr(kind, name)
+        assert method.__doc__
+        if name.startswith("track_"):
+            assert getattr(method, "unit", getattr(kind, "unit", None))
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters"), [(kind, p) for kind, many in QUICK.items() for p in many if kind is not growth.Growth]
+)
+def test_runs(kind, parameters):
+    made, arguments = ready(kind, (*parameters, "cpu"))
+    left_out = []
+    for name in benchmarks(kind):
+        try:
+            value = getattr(made, name)(*arguments)
+        except NotImplementedError:
+            left_out.append(name)
+        else:
+            assert not name.startswith("track_") or value > 0
+    assert left_out == LEFT_OUT.get(parameters, [])
+
+
+def wrong(function):
+    def call(*arguments, **options):
+        result = function(*arguments, **options)
+        changed = result if isinstance(result, np.ndarray) else getattr(result, "values", None)
+        changed = next(a for a in arguments if isinstance(a, np.ndarray)) if changed is None else changed
+        changed += 1
+        return result
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("kind", "target"),
+    [
+        (lookup.LookupVsOneHot, "fastemb.gather"),
+        (gather.Gather, "fastemb.gather"),
+        (scatter.ScatterAdd, "fastemb.scatter_add"),
+        (bag.Bag, "fastemb.embedding_bag"),
+        (bag.Bag, "fastemb.embedding_bag_grad"),
+        (update.RowUpdate, "fastemb.kernels.cpu.sgd"),
+    ],
+)
+def test_wrong_results_are_not_timed(kind, target, monkeypatch):
+    parameters = (*QUICK[kind][0], "cpu")
+    module, _, name = target.rpartition(".")
+    found = sys.modules[module]
+    monkeypatch.setattr(found, name, wrong(getattr(found, name)))
+    with pytest.raises(AssertionError):
+        ready(kind, parameters)
+
+
+@pytest.mark.parametrize("layer", layers.LAYERS)
+def test_wrong_layers_are_not_timed(layer, monkeypatch):
+    make = layers.LAYERS[layer]
+    monkeypatch.setitem(layers.LAYERS, layer, lambda rule: (*make(rule)[:2], make(rule)[2] + 1))
+    with pytest.raises(AssertionError):
+        layers.Layers().setup(layer, "cpu")
+
+
+def test_a_small_copy_is_aligned():
+    for nbytes in (0, 100, 4096, 1 << 20):
+        source, target, copy = roofline.streaming_copy(nbytes)
+        copy()
+        whole = nbytes // 256 * 256 // 4
+        assert target.ctypes.data % 64 == 0
+        np.testing.assert_array_equal(target[:whole], source[:whole])
+        assert (target[whole:] == 2).all()
+
+
+def test_bandwidth_is_bytes_over_time(monkeypatch):
+    class Timing:
+        median = 0.5
+
+        def ratio_to(self, _):
+            return 0.1, 0.25, 0.3
+
+    monkeypatch.setattr("benches.measure.in_turn", lambda calls, rounds: [Timing()] * len(calls))
+    assert bandwidth.gigabytes_a_second(None, 2e9) == 4
+    assert bandwidth.share_of_copy(None, 1 << 20) == 25
+
+
+SIZES = np.array([1, 2, 4, 8, 16])
+
+
+@pytest.mark.parametrize("power", [0, 0.5, 1, 2])
+def test_slope_of_a_power_law(power):
+    assert growth.slope(SIZES, 3.0 * SIZES**power, "N") == pytest.approx(power)
+
+
+@pytest.mark.parametrize("axis", ["L", "D"])
+@pytest.mark.parametrize("fixed", [0, 7, 100])
+def test_a_fixed_cost_bends_no_line_that_should_grow(axis, fixed):
+    assert growth.slope(SIZES, fixed + 3.0 * SIZES, axis) == pytest.approx(1)
+    assert growth.slope(SIZES, fixed + 3.0 * SIZES**2, axis) > 1.5
+    assert growth.slope(SIZES, fixed + 3.0 * SIZES**0.5, axis) < 0.85
+    assert growth.slope(SIZES, np.full(5, 1.0 + fixed), axis) == pytest.approx(0)
+
+
+def test_asv_finds_all(tmp_path):
+    found = subprocess.run(
+        [sys.executable, "-m", "asv", "check", "--python=same"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 0, found.stdout + found.stderr
