@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: venv bench peers test test-peers lint clean
+.PHONY: venv bench peers report test test-peers lint clean
 
 venv: $(READY)
 
@@ -21,7 +21,11 @@ bench: $(READY)
 # torch is large and not needed for anything else, so it has an environment of its own, for the benchmark and for the
 # tests that take it as an oracle. FBGEMM asks for more than its CPU operators need.
 peers: .venv-peers/.ready
-	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE .venv-peers/bin/python -m benches.peers
+	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE .venv-peers/bin/python -m benches.peers --json build/peers.json
+
+# One page of what bench, peers and asv have left in build/ and .asv/.
+report: $(READY)
+	$(RUN) -m benches.page
 
 test-peers: .venv-peers/.ready
 	.venv-peers/bin/python -m pytest tests/peers

@@ -1,21 +1,49 @@
 """What a figure has to say about where it comes from."""
 
+import datetime
+import importlib.metadata
 import os
+import subprocess
+from pathlib import Path
 
 import threadpoolctl
 
 from fastemb import _info
 
+PEERS = {"torch": "torch", "fbgemm-gpu-cpu": "fbgemm", "gensim": "gensim"}
+"""Packages beyond those that fastemb reports, and what they are called here."""
+
 
 def machine():
-    """CPU, threads, versions and BLAS of this process, as plain values."""
+    """Date, revision, CPU, threads, versions and BLAS of this process, as plain values."""
     report = _info.info()
+    report["date"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    report["revision"] = _revision()
+    report["versions"] |= dict(_peer_versions())
     report["blas"] = [
         {key: pool.get(key) for key in ("internal_api", "version", "architecture", "num_threads")}
         for pool in threadpoolctl.threadpool_info()
         if pool["user_api"] == "blas"
     ]
     return report
+
+
+def _revision():
+    """The commit of this checkout, "-dirty" behind it where files have changed since; "unknown" outside of git."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return found.stdout.strip()
+
+
+def _peer_versions():
+    for package, name in PEERS.items():
+        try:
+            yield name, importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
 
 
 def one_line(report):

@@ -71,13 +71,30 @@ def table(case, records, subtitle):
 def headline(records):
     """What the headline shows, in a sentence."""
     matmul = max((r for r in records if r["op"] == "one-hot matmul"), key=lambda r: r["N"])
-    return f"At N = {matmul['N']:,} the one-hot matmul alone takes {ratio(matmul['speedup'])} times as long as the lookup."
+    times = ratio(matmul["speedup"])
+    return f"At N = {matmul['N']:,} the one-hot matmul alone takes {times} times as long as the lookup."
+
+
+class _Ticks(matplotlib.ticker.LogFormatter):
+    """Ticks of a log axis labelled by a function of their values, minor ones only where there are few major ones."""
+
+    def __init__(self, text):
+        super().__init__(labelOnlyBase=False)
+        self.text = text
+
+    def __call__(self, value, position=None):
+        """The label, or none."""
+        return self.text(value) if super().__call__(value, position) else ""
 
 
 def ticks(axis, text):
-    """Label the ticks of an axis by a function of their values."""
-    # A power of ten may come as 9.999...e-07.
-    axis.set_major_formatter(matplotlib.ticker.FuncFormatter(lambda value, _: text(float(f"{value:.6g}"))))
+    """Label the ticks of a log axis by a function of their values."""
+
+    def label(value, _=None):
+        return text(float(f"{value:.6g}"))  # a power of ten may come as 9.999...e-07
+
+    axis.set_major_formatter(matplotlib.ticker.FuncFormatter(label))
+    axis.set_minor_formatter(_Ticks(label))
 
 
 def figure(by_case, footer=""):

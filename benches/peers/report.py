@@ -1,15 +1,11 @@
 """Peer comparisons as a table and as a picture."""
 
-import matplotlib as mpl
+import matplotlib.figure
 import rich.box
 import rich.markup
 import rich.table
 
-mpl.use("Agg")
-
-import matplotlib.pyplot as plt
-
-from ..report import ratio, seconds
+from ..report import ratio, seconds, ticks
 
 
 def table(records):
@@ -38,23 +34,48 @@ def table(records):
     return grid
 
 
-def plot(path, records, footer):
-    """Ratios with quartiles on a log axis, targets as marks; readable in grey."""
-    figure, axis = plt.subplots(figsize=(11, 1.6 + 0.19 * len(records)))
-    for y, r in enumerate(records):
-        if y and records[y - 1]["id"] != r["id"]:
-            axis.axhline(y - 0.5, color="0.8", linewidth=0.8)
-        axis.plot([r["ratio_q1"], r["ratio_q3"]], [y, y], color="0.5", linewidth=3, solid_capstyle="butt")
-        axis.plot(r["ratio"], y, "o", color="black", markersize=5)
+def verdict(record):
+    """What the numbers of a comparison mean, in words: whether it is a loss, whether its target holds."""
+    words = ["loss"] if record["ratio"] < 1 else []
+    words += {None: [], True: ["target holds"], False: ["target not reached"]}[record["holds"]]
+    return ", ".join(words)
+
+
+def draw(axis, records, places):
+    """Ratios with quartiles on a log axis, targets as marks, each at its place from the top; readable in grey."""
+    for y, r in zip(places, records, strict=True):
+        axis.plot([r["ratio_q1"], r["ratio_q3"]], [y, y], color="0.6", linewidth=3, solid_capstyle="butt")
         if r["target"] is not None:
             axis.plot(r["target"], y, "|", color="0.3", markersize=9, markeredgewidth=2)
-    axis.set_yticks(range(len(records)), [f"{r['id']}: {r['case']}, {r['peer']}" for r in records], fontsize=7)
-    axis.set_ylim(len(records) - 0.5, -0.5)
+        if r["holds"] is False:  # how far it is
+            axis.plot([r["ratio"], r["target"]], [y, y], ":", color="0.3", linewidth=1)
+        face = "white" if r["ratio"] < 1 else "black"
+        axis.plot(r["ratio"], y, "o", color="black", markerfacecolor=face, markersize=5)
+    axis.set_ylim(places[-1] + 0.5, -0.5)
     axis.axvline(1, color="black", linewidth=0.8)
     axis.set_xscale("log")
-    axis.set_xlabel("peer time / fastemb time: median, quartiles (bar), target (tick); right of 1 fastemb is faster")
+    ticks(axis.xaxis, ratio)
     axis.grid(visible=True, axis="x", color="0.9")
+
+
+def figure(records, footer):
+    """All comparisons, each with its name at the left."""
+    drawn = matplotlib.figure.Figure(figsize=(11, 1.6 + 0.19 * len(records)))
+    axis = drawn.subplots()
+    places = range(len(records))
+    draw(axis, records, places)
+    for y in places[1:]:
+        if records[y - 1]["id"] != records[y]["id"]:
+            axis.axhline(y - 0.5, color="0.8", linewidth=0.8)
+    axis.set_yticks(places, [f"{r['id']}: {r['case']}, {r['peer']}" for r in records], fontsize=7)
+    axis.set_xlabel(
+        "peer time / fastemb time: median (open: a loss), quartiles (bar), target (tick, dotted line where not reached)"
+    )
     axis.set_title(footer, fontsize=7, wrap=True)
-    figure.tight_layout()
-    figure.savefig(path, dpi=130, metadata={"Description": footer})
-    plt.close(figure)
+    drawn.tight_layout()
+    return drawn
+
+
+def plot(path, records, footer):
+    """The figure as a file."""
+    figure(records, footer).savefig(path, dpi=130, metadata={"Description": footer})

@@ -8,19 +8,15 @@ import json
 import sys
 from pathlib import Path
 
-import matplotlib as mpl
+import matplotlib.figure
 import rich.box
 import rich.console
 import rich.progress
 import rich.table
 
-from .. import machine
+from .. import machine, report
 from ..peers import comparison
 from . import race, skipgram
-
-mpl.use("Agg")
-
-import matplotlib.pyplot as plt
 
 
 def table(records, title):
@@ -40,21 +36,28 @@ def table(records, title):
     return grid
 
 
-def plot(path, records, title):
+def figure(records, title="", size=(9, 5)):
     """Loss over seconds of training, a line for each; readable in grey."""
-    figure, axis = plt.subplots(figsize=(9, 5))
+    drawn = matplotlib.figure.Figure(figsize=size)
+    axis = drawn.subplots()
     styles = ["-", "--", "-.", ":"]
     for k, r in enumerate(records):
         axis.plot(r["seconds"], r["loss"], styles[k % 4], color=f"{0.55 * (k % 3) / 2:.2f}", label=r["model"])
-    axis.set_xscale("symlog", linthresh=min(r["seconds"][1] for r in records))
+    linear = min(r["seconds"][1] for r in records)
+    axis.set_xscale("symlog", linthresh=linear)
+    report.ticks(axis.xaxis, lambda value: "" if 0 < value < linear else f"{value:g}")
     axis.set_xlabel("seconds of training")
     axis.set_ylabel("loss of text not trained on, nats a pair")
     axis.grid(visible=True, color="0.9")
     axis.legend(fontsize=8)
     axis.set_title(title, fontsize=8, wrap=True)
-    figure.tight_layout()
-    figure.savefig(path, dpi=130, metadata={"Description": title})
-    plt.close(figure)
+    drawn.tight_layout()
+    return drawn
+
+
+def plot(path, records, title):
+    """The figure as a file."""
+    figure(records, title).savefig(path, dpi=130, metadata={"Description": title})
 
 
 def main(arguments=None):

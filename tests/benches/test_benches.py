@@ -1,5 +1,6 @@
 """The benchmark programs: streams, workloads, and what the headline writes."""
 
+import datetime
 import json
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benches import data, measure, report, workloads
+from benches import data, machine, measure, report, workloads
 
 ROOT = Path(__file__).parents[2]
 
@@ -102,3 +103,15 @@ def test_headline(tmp_path):
         assert (record["speedup"] is None) == own
         assert own or record["speedup_q1"] <= record["speedup"] <= record["speedup_q3"]
     assert (tmp_path / "onehot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_figures_say_when_and_of_what():
+    about = machine.machine()
+    assert datetime.datetime.fromisoformat(about["date"]).tzinfo is not None
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    assert about["revision"] == "unknown" or commit.startswith(about["revision"].removesuffix("-dirty"))
+
+
+def test_outside_of_git(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert machine.machine()["revision"] == "unknown"

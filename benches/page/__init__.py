@@ -1,0 +1,1 @@
+"""One static page made from what the benchmark commands left."""
