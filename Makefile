@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: venv bench peers report test test-peers lint clean
+.PHONY: venv bench peers regress report test test-peers lint clean
 
 venv: $(READY)
 
@@ -23,6 +23,10 @@ bench: $(READY)
 peers: .venv-peers/.ready
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE .venv-peers/bin/python -m benches.peers --json build/peers.json
 
+# Is HEAD, or HEAD=<rev>, slower than BASE=<rev>?
+regress: $(READY)
+	$(RUN) -m benches.regression $(if $(BASE),--base $(BASE)) $(if $(HEAD),--head $(HEAD)) $(if $(CASES),--cases $(CASES))
+
 # One page of what bench, peers and asv have left in build/ and .asv/.
 report: $(READY)
 	$(RUN) -m benches.page
@@ -37,7 +41,7 @@ test-peers: .venv-peers/.ready
 	@touch $@
 
 test: $(READY)
-	$(RUN) -m pytest
+	$(RUN) -m pytest --benchmark-disable -m "not browser"
 
 lint: $(READY)
 	$(RUN) -m ruff check .

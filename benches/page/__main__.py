@@ -16,8 +16,8 @@ COMMANDS = {
     "onehot": ("Headline", "make bench"),
     "peers": ("Peers", "make peers"),
     "train": ("Training race", ".venv-peers/bin/python -m benches.train"),
-    "regression": ("Two revisions", "python -m benches.regression"),
-    "asv": ("History", "asv run"),
+    "regression": ("Two revisions", "make regress BASE=<commit>"),
+    "asv": ("History", "make asv"),
 }
 """What each source is called, and the command that makes it."""
 
