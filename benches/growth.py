@@ -1,6 +1,7 @@
 """asv: how times grow with indices L, width D and table rows N: exponents of fitted power laws."""
 
 import functools
+import statistics
 
 import numba
 import numpy as np
@@ -11,14 +12,15 @@ from fastemb import optim
 
 from . import devices, measure, shapes
 
-SMALLEST = {"L": 2048, "D": 32, "N": 4096}
+SMALLEST = {"L": 512, "D": 64, "N": 4096}
 """Of a sweep, and what the other two are meanwhile."""
 
+FITS = 3
 STEPS = 5
 """Sizes of a sweep, each twice the one before."""
 
-DISTINCT = 256
-"""Rows that the indices name."""
+DISTINCT = 64
+"""Rows that the indices name: few, so that they stay in one cache however wide they are."""
 
 HOT = 8
 """Indices of a bag."""
@@ -31,7 +33,6 @@ def sizes(axis):
 
 
 def _ids(length, num_rows):
-    # As many different rows in every problem, so that they lie in the same cache.
     return np.random.default_rng(0).permutation(num_rows)[np.arange(length) % DISTINCT]
 
 
@@ -79,7 +80,7 @@ def slope(amounts, times, axis):
 
 
 def exponent(make, axis, rounds=measure.ROUNDS):
-    """Fitted exponent of an operation along one axis, each time the least of its samples.
+    """Fitted exponent of an operation along one axis: the median of `FITS`, each of the least times of some rounds.
 
     On one thread: where a second one begins to help, a line bends.
     """
@@ -88,10 +89,12 @@ def exponent(make, axis, rounds=measure.ROUNDS):
     numba.set_num_threads(1)
     try:
         with threadpoolctl.threadpool_limits(1):
-            timings = measure.in_turn([make(p["L"], p["D"], p["N"]) for p in problems], rounds)
+            calls = [make(p["L"], p["D"], p["N"]) for p in problems]
+            fits = [measure.in_turn(calls, rounds) for _ in range(FITS)]
     finally:
         numba.set_num_threads(before)
-    return slope([p[axis] for p in problems], [timing.samples.min() for timing in timings], axis)
+    amounts = [p[axis] for p in problems]
+    return statistics.median(slope(amounts, [timing.samples.min() for timing in fit], axis) for fit in fits)
 
 
 class Growth:

@@ -173,6 +173,18 @@ def test_a_fixed_cost_bends_no_line_that_should_grow(axis, fixed):
     assert growth.slope(SIZES, np.full(5, 1.0 + fixed), axis) == pytest.approx(0)
 
 
+@pytest.mark.parametrize("axis", ["L", "D", "N"])
+@pytest.mark.parametrize("operation", ["lookup", "scatter_add", "bag", "step", "one_hot"])
+def test_times_grow_as_they_should(operation, axis):
+    expected = 0 if axis == "N" and operation != "one_hot" else 1
+    fits = []  # on a machine that does something else too: a wrong power is never near, a right one soon
+    while len(fits) < 8 and not any(abs(fit - expected) <= 0.15 for fit in fits):
+        fits.append(growth.exponent(getattr(growth, operation), axis, rounds=7))
+    assert min(abs(fit - expected) for fit in fits) <= 0.15, fits
+    says = getattr(growth.Growth, f"track_{operation}").__doc__
+    assert f"{expected} in {axis}" in says
+
+
 def test_asv_finds_all(tmp_path):
     found = subprocess.run(
         [sys.executable, "-m", "asv", "check", "--python=same"], cwd=ROOT, capture_output=True, text=True, check=False
