@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: venv bench peers regress report test test-peers lint clean
+.PHONY: venv bench peers asv dashboard regress report test test-peers test-browser lint clean
 
 venv: $(READY)
 
@@ -22,6 +22,13 @@ bench: $(READY)
 # tests that take it as an oracle. FBGEMM asks for more than its CPU operators need.
 peers: .venv-peers/.ready
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE .venv-peers/bin/python -m benches.peers --json build/peers.json
+
+# The asv suite: all of it for HEAD, or for the last commits that changed code, with pages.
+asv: $(READY)
+	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(RUN) -m benches.dashboard --head-only $(ARGS)
+
+dashboard: $(READY)
+	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(RUN) -m benches.dashboard $(ARGS)
 
 # Is HEAD, or HEAD=<rev>, slower than BASE=<rev>?
 regress: $(READY)
@@ -43,6 +50,11 @@ test-peers: .venv-peers/.ready
 test: $(READY)
 	$(RUN) -m pytest --benchmark-disable -m "not browser"
 
+# Chromium and npm have to be there.
+test-browser: $(READY)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[browser]'
+	$(RUN) -m pytest -m browser tests/browser
+
 lint: $(READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
@@ -50,4 +62,4 @@ lint: $(READY)
 	$(RUN) -m pytest -q tests/test_docstrings.py
 
 clean:
-	rm -rf $(VENV) .venv-peers build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-peers build dist .asv *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -10,7 +10,7 @@ from pathlib import Path
 from .. import devices
 from . import commits, suite, vendor
 
-QUICK = r"LookupVsOneHot\.(time_lookup|time_matmul|track_speedup)"
+QUICK = r"LookupVsOneHot\.(time_lookup|track_speedup)"
 FEW = ("repeat=5", "warmup_time=0.02")
 """What the quick form times, and how. One sample, as `asv --quick` takes, would be a cold call."""
 

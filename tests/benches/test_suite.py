@@ -21,21 +21,18 @@ QUICK = {
     scatter.ScatterAdd: [("10 x 64 L 65,536 uniform",)],
     bag.Bag: [("50k x 64 B 4096 H 20 uniform", mode) for mode in ("sum", "mean", "max")],
     update.RowUpdate: [(rule, "50k x 64 B 4096 H 20 uniform") for rule in update.RULES],
+    gather.Roof: [("1M x 33 L 65,536 uniform",)],
     layers.Layers: [(layer,) for layer in layers.LAYERS],
+    layers.LayerTraining: [(layer,) for layer in layers.LayerTraining.params[0]],
     startup.Startup: [()],
     startup.Compile: [("gather",)],
     growth.Growth: [("N",)],
-}
-LEFT_OUT = {
-    ("1,000 x 64 L 32",): ["track_share_of_copy"],
-    ("FourierFeatures",): ["time_train"],
-    ("SinusoidalPositions",): ["time_train"],
 }
 every_class = pytest.mark.parametrize("kind", QUICK, ids=lambda kind: kind.__name__)
 
 
 def benchmarks(kind):
-    return [name for name in vars(kind) if name.startswith(("time_", "track_", "peakmem_"))]
+    return [name for name in dir(kind) if name.startswith(("time_", "track_", "peakmem_"))]
 
 
 def ready(kind, parameters):
@@ -50,7 +47,7 @@ def ready(kind, parameters):
 def test_every_class_is_here():
     modules = [importlib.import_module(f"benches.{path.stem}") for path in (ROOT / "benches").glob("[a-z]*.py")]
     found = {kind for module in modules for _, kind in inspect.getmembers(module, inspect.isclass)}
-    assert {kind for kind in found if hasattr(kind, "param_names")} == set(QUICK)
+    assert {kind for kind in found if hasattr(kind, "params")} == set(QUICK)
 
 
 @every_class
@@ -84,15 +81,9 @@ def test_tracked_numbers_have_units_and_all_have_docstrings(kind):
 )
 def test_runs(kind, parameters):
     made, arguments = ready(kind, (*parameters, "cpu"))
-    left_out = []
     for name in benchmarks(kind):
-        try:
-            value = getattr(made, name)(*arguments)
-        except NotImplementedError:
-            left_out.append(name)
-        else:
-            assert not name.startswith("track_") or value > 0
-    assert left_out == LEFT_OUT.get(parameters, [])
+        value = getattr(made, name)(*arguments)  # asv takes NotImplementedError from a setup alone
+        assert not name.startswith("track_") or value > 0
 
 
 def wrong(function):
@@ -178,7 +169,7 @@ def test_a_fixed_cost_bends_no_line_that_should_grow(axis, fixed):
 def test_times_grow_as_they_should(operation, axis):
     expected = 0 if axis == "N" and operation != "one_hot" else 1
     fits = []  # on a machine that does something else too: a wrong power is never near, a right one soon
-    while len(fits) < 8 and not any(abs(fit - expected) <= 0.15 for fit in fits):
+    while len(fits) < 5 and not any(abs(fit - expected) <= 0.15 for fit in fits):
         fits.append(growth.exponent(getattr(growth, operation), axis, rounds=7))
     assert min(abs(fit - expected) for fit in fits) <= 0.15, fits
     says = getattr(growth.Growth, f"track_{operation}").__doc__
