@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: venv bench peers asv dashboard regress report test test-peers test-browser lint clean
+.PHONY: venv bench peers asv dashboard regress report test test-peers test-browser test-gate lint clean
 
 venv: $(READY)
 
@@ -48,12 +48,16 @@ test-peers: .venv-peers/.ready
 	@touch $@
 
 test: $(READY)
-	$(RUN) -m pytest --benchmark-disable -m "not browser"
+	$(RUN) -m pytest --benchmark-disable -m "not browser and not gate"
 
 # Chromium and npm have to be there.
 test-browser: $(READY)
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable '.[browser]'
 	$(RUN) -m pytest -m browser tests/browser
+
+# Five minutes, and they mean nothing on a machine that does something else.
+test-gate: $(READY)
+	$(RUN) -m pytest -m gate tests/benches
 
 lint: $(READY)
 	$(RUN) -m ruff check .
