@@ -30,9 +30,10 @@ def cache_wanted() -> bool:
 @functools.cache
 def _sources_digest():
     # Numba looks at the file of the outer function alone. Kernels inline pieces of other files and freeze constants,
-    # so a change anywhere in kernels/ makes every cached one stale.
+    # so a change anywhere in kernels/cpu, or in what all backends share, makes every cached one stale.
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+    folder = Path(__file__).parent
+    for path in [folder.parent / "__init__.py", *sorted(folder.rglob("*.py"))]:
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 
-from .offline import lower
+from fastemb.kernels.cuda.lowering import assemble
+
+from .offline import lower, ptx_of
 
 
 @dataclass(frozen=True)
@@ -108,8 +110,8 @@ def compile_kernel(function, signature, *, capability=(9, 0), fma=False, launch_
         launch_bounds=launch_bounds,
         max_registers=max_registers,
     )
-    ptx = lowered.ptx()
-    cubin, log = _assemble(ptx, capability, max_registers)
+    ptx = ptx_of(lowered)
+    cubin, log = assemble(ptx, capability, max_registers)
     log = log[log.index(lowered.name) :]
     stack, stored, loaded = map(
         int, re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", log).groups()
@@ -124,33 +126,6 @@ def compile_kernel(function, signature, *, capability=(9, 0), fma=False, launch_
         instructions=_disassemble(cubin),
         ptx=ptx,
     )
-
-
-def _assemble(ptx, capability, max_registers):
-    """(cubin, what ptxas says about it)."""
-    from cuda.bindings import nvjitlink
-
-    options = [f"-arch=sm_{capability[0]}{capability[1]}", "-Xptxas=-v"]
-    if max_registers:
-        options.append(f"-maxrregcount={max_registers}")
-    linker = nvjitlink.create(len(options), options)
-    try:
-        data = ptx.encode()
-        try:
-            nvjitlink.add_data(linker, nvjitlink.InputType.PTX, data, len(data), "kernel.ptx")
-            nvjitlink.complete(linker)
-        except nvjitlink.nvJitLinkError as error:
-            log = bytearray(nvjitlink.get_error_log_size(linker))
-            nvjitlink.get_error_log(linker, log)
-            msg = f"PTX that is refused: {log.decode(errors='replace').strip(chr(0))}"
-            raise ValueError(msg) from error
-        cubin = bytearray(nvjitlink.get_linked_cubin_size(linker))
-        nvjitlink.get_linked_cubin(linker, cubin)
-        log = bytearray(nvjitlink.get_info_log_size(linker))
-        nvjitlink.get_info_log(linker, log)
-    finally:
-        nvjitlink.destroy(linker)
-    return bytes(cubin), log.decode()
 
 
 def _disassembler():
