@@ -36,9 +36,10 @@ class Runner(Protocol):
 
 def device(function: Any, signature: tuple[Any, ...]) -> Runner:
     """Compile a kernel for the device of the calling thread."""
-    from . import device as module
+    from .device import compile_for_current_device  # needs CuPy
 
-    return module.compile_for_current_device(function, signature)
+    runner: Runner = compile_for_current_device(function, signature)
+    return runner
 
 
 compiler: Any = device
