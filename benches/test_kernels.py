@@ -42,15 +42,8 @@ def arrays(calls):
 def test_kernels(benchmark, operation):
     """The results of the reference, and the time."""
     call = ratios.CASES[operation]()
-    with ratios.recorded() as calls:
-        call()
-    assert calls
-    found, wanted = (arrays(run(kernels, calls)) for kernels in (cpu, reference))
+    again = ratios.Replay(call, cpu)
+    found, wanted = (arrays(run(kernels, again.calls)) for kernels in (cpu, reference))
     for (name, one), (_, other) in zip(found, wanted, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6, err_msg=name)
-
-    def again():
-        for name, arguments in calls:
-            getattr(cpu, name)(*arguments)
-
     benchmark(again)

@@ -39,7 +39,9 @@ def publish(config, values):
     if sentence := vendor.vendor(values["html_dir"], FOLDER / "npm"):
         print(sentence, flush=True)
     command = [sys.executable, "-m", "benches.page", "--asv", values["results_dir"]]
-    subprocess.run(command, cwd=suite.ROOT, check=False)
+    if subprocess.run(command, cwd=suite.ROOT, check=False).returncode:
+        msg = "the report could not be made; the output above says why"
+        raise suite.AsvError(msg)
 
 
 def _short(path):
@@ -81,8 +83,9 @@ def main(arguments=None):
     if not options.head_only:
         what.append("--skip-existing-successful")
     try:
-        suite.run(config, suite.name_machine(), chosen, *what)
-        suite.check(values["results_dir"], chosen)
+        machine = suite.name_machine()
+        suite.run(config, machine, chosen, *what)
+        suite.check(values["results_dir"], machine, chosen)
         if not options.head_only:
             publish(config, values)
     except suite.AsvError as error:

@@ -36,4 +36,4 @@ def remarks(root, found, wanted):
         cure = "this clone is shallow, `git fetch --unshallow` gets the rest" if shallow else "there are no more"
         yield f"{found} of {wanted} commits: {cure}."
     if changed := git(root, "status", "--porcelain", "--untracked-files=no", "--", "kernels", "fastemb"):
-        yield f"asv builds commits: {len(changed)} changed files in kernels/ and fastemb/ are not measured."
+        yield f"asv builds commits: changes in {len(changed)} of the files in kernels/ and fastemb/ are not measured."

@@ -10,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "asv.conf.json"
 ASV = (sys.executable, "-m", "asv")
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 LIST = "benchmarks.json"
 """Where asv lists the benchmarks that it has just found; results of others may still be there."""
 
@@ -56,8 +57,7 @@ def run(config, machine, commits, *arguments):
     """Time the suite of this checkout on builds of `commits`, in environments of the running Python version."""
     hashes = config.with_name("commits.txt")
     hashes.write_text("\n".join(commits) + "\n")
-    python = f"virtualenv:{sys.version_info.major}.{sys.version_info.minor}"
-    where = ("--environment", python, "--machine", machine)
+    where = ("--environment", f"virtualenv:{PYTHON}", "--machine", machine)
     # asv exits with 2 where some benchmark failed, as a new one does on a commit that lacks what it calls.
     asv(config, "run", *where, "--show-stderr", *arguments, f"HASHFILE:{hashes}", accept=(0, 2))
 
@@ -66,10 +66,15 @@ def _rows(path):
     return json.loads(path.read_text())["results"]
 
 
-def outcomes(results, commit):
-    """What there is of a commit: name of benchmark -> whether it has a number and no parameters that failed."""
+def outcomes(folder, commit):
+    """What this Python has of a commit: name of benchmark -> whether it has a number and no parameters that failed.
+
+    `folder` is that of a machine's results.
+    """
     found = {}
-    for path in results.glob(f"*/{commit[:8]}-*.json"):
+    for path in folder.glob(f"{commit[:8]}-*.json"):
+        if json.loads(path.read_text())["python"] != PYTHON:
+            continue
         for name, row in _rows(path).items():
             values = row[0] if isinstance(row, list) else row
             values = values if isinstance(values, list) else [values]
@@ -89,12 +94,12 @@ def publish(config, results):
     asv(config, "publish", "--no-pull")
 
 
-def check(results, commits):
+def check(results, machine, commits):
     """Print a line for each commit; raise unless all have results, and those of the first one are whole."""
     listed = Path(results) / LIST
     current = json.loads(listed.read_text()) if listed.exists() else {}
     for commit in commits:
-        found = {name: whole for name, whole in outcomes(Path(results), commit).items() if name in current}
+        found = {name: whole for name, whole in outcomes(Path(results, machine), commit).items() if name in current}
         failed = sorted(name for name, whole in found.items() if not whole)
         line = f"{commit[:8]}: {len(found) - len(failed)} benchmarks" + (f", {len(failed)} failed" if failed else "")
         print(line, flush=True)  # asv writes to the same place

@@ -8,10 +8,10 @@ import fastemb
 from fastemb import optim
 
 from .. import shapes
+from ..update import LR
 from .bags import table_batched
 from .comparison import Comparison, has
 
-LR = 2.0**-6
 # Names of torch.optim and of FBGEMM's EmbOptimType; targets of the geometric means over the cases.
 RULES = [
     (optim.SGD(lr=LR), "SGD", 5.0, "EXACT_SGD", 2.5),

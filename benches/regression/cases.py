@@ -12,12 +12,12 @@ import fastemb
 from fastemb import optim
 
 from .. import shapes
+from ..update import LR
 
 IMPORT, FIRST_LOOKUP = "startup: import fastemb", "startup: first lookup"
 STARTUP = (IMPORT, FIRST_LOOKUP)
 """Timed once in each process, before anything else, by `sample`."""
 
-LR = 2.0**-6
 LARGE = shapes.Rows(200_000, 64, 81_920)  # more output than STREAM_ABOVE of the kernel
 BAGS = shapes.BAGS["50k x 64 B 4096 H 20 uniform"]
 SCATTER = shapes.SCATTERS["50k x 64 L 65,536 zipf"]

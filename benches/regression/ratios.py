@@ -27,15 +27,13 @@ from fastemb.kernels import cpu, reference
 
 from .. import shapes
 from ..report import ratio as shown
+from ..update import LR, RULES
 from .sample import fastest
 
 FLOORS = Path(__file__).with_name("floors.json")
 ROUNDS = 7
 ROWS = shapes.Rows(50_000, 64, 16_384, "zipf")
 BAGS = shapes.Bags(50_000, 64, 1024, 20)
-
-RULES = ("SGD", "Momentum", "Adagrad", "RowWiseAdagrad", "RMSprop", "Adam", "Ftrl")
-LR = 2.0**-6
 
 
 def _table():
@@ -75,21 +73,21 @@ def _bag_gradient(function, mode):
     return functools.partial(function, _table(), *BAGS.problem(), dy, mode=mode)
 
 
-def _step(name):
-    table, rule = _table(), getattr(optim, name)(lr=LR)
+def _step(rule):
+    table = _table()
     return functools.partial(rule.step, table, rule.init(table), *_rows())
 
 
-def _step_bag(name):
-    table, rule = _table(), getattr(optim, name)(lr=LR)
+def _step_bag(rule):
+    table = _table()
     dy = shapes.gradient(BAGS.bags, BAGS.width)
     return functools.partial(rule.step_bag, table, rule.init(table), *BAGS.problem(), dy)
 
 
-def _exact(name):
+def _exact(kind):
     """Two steps, each on rows that have missed the other."""
     table, (ids, dy) = _table(), _rows()
-    rule = getattr(optim, name)(lr=LR, mode="exact")
+    rule = kind(lr=LR, mode="exact")
     state = rule.init(table)
     batches = ids, (ids + ROWS.num_rows // 2) % ROWS.num_rows
 
@@ -100,6 +98,8 @@ def _exact(name):
     call()  # nothing is missed in the first step
     return call
 
+
+EXACT = {"Momentum": optim.Momentum, "Adam": optim.Adam}
 
 CASES = {
     "gather": _gather,
@@ -113,9 +113,9 @@ CASES = {
     "embedding_bag_grad sum": lambda: _bag_gradient(fastemb.embedding_bag_grad, "sum"),
     "embedding_bag_grad max": lambda: _bag_gradient(fastemb.embedding_bag_grad, "max"),
     "embedding_bag_weight_grad": lambda: _bag_gradient(fastemb.embedding_bag_weight_grad, "sum"),
-    **{f"{name}.step": functools.partial(_step, name) for name in RULES},
-    "SGD.step_bag": functools.partial(_step_bag, "SGD"),
-    **{f"{name} exact": functools.partial(_exact, name) for name in ("Momentum", "Adam")},
+    **{f"{name}.step": functools.partial(_step, rule) for name, rule in RULES.items()},
+    "SGD.step_bag": functools.partial(_step_bag, RULES["SGD"]),
+    **{f"{name} exact": functools.partial(_exact, kind) for name, kind in EXACT.items()},
 }
 """For each name a function that makes the arrays and returns fastemb's call."""
 
@@ -144,9 +144,10 @@ def recorded():
 
 
 class Replay:
-    """Runs in the reference what `call` has run in compiled kernels; LookupError if that is nothing."""
+    """Runs in the reference, or other kernels, what `call` has run in compiled ones; LookupError if that is nothing."""
 
-    def __init__(self, call):
+    def __init__(self, call, kernels=reference):
+        self._kernels = kernels
         with recorded() as self.calls:
             call()
         if not self.calls:
@@ -161,7 +162,7 @@ class Replay:
         for last, before in self._counts:
             last[:] = before
         for name, arguments in self.calls:
-            getattr(reference, name)(*arguments)
+            getattr(self._kernels, name)(*arguments)
 
 
 def ratio_of(make, rounds=ROUNDS):

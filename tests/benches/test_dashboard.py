@@ -79,7 +79,7 @@ def test_remarks(repository, tmp_path):
     assert "git fetch --unshallow" in sentence
     (root / "kernels" / "a.py").write_text("changed\n")
     (sentence,) = commits.remarks(root, 2, 2)
-    assert "1 changed files" in sentence
+    assert "changes in 1 of the files" in sentence
 
 
 def test_branch(repository):
@@ -101,7 +101,7 @@ def test_configuration(tmp_path):
 def results(folder, commit, **rows):
     path = folder / "box" / f"{commit[:8]}-env.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({"results": rows}))
+    path.write_text(json.dumps({"python": suite.PYTHON, "results": rows}))
     (folder / "benchmarks.json").write_text(json.dumps({"one": {}, "two": {}, "version": 2}))
 
 
@@ -112,7 +112,7 @@ NEW, OLD = "a" * 40, "b" * 40
 def test_results_are_there(tmp_path, capsys):
     results(tmp_path, NEW, one=FULL, two=[2.5], removed=NONE)
     results(tmp_path, OLD, one=FULL, two=NONE)
-    suite.check(tmp_path, [NEW, OLD])
+    suite.check(tmp_path, "box", [NEW, OLD])
     assert capsys.readouterr().out == "aaaaaaaa: 2 benchmarks\nbbbbbbbb: 1 benchmarks, 1 failed\n"
 
 
@@ -121,13 +121,13 @@ def test_results_are_missing_or_failed(tmp_path, new):
     results(tmp_path, NEW, **new)
     results(tmp_path, OLD, one=FULL)
     with pytest.raises(suite.AsvError, match="aaaaaaaa"):
-        suite.check(tmp_path, [NEW, OLD])
+        suite.check(tmp_path, "box", [NEW, OLD])
 
 
 def test_no_results_of_an_older_commit(tmp_path):
     results(tmp_path, NEW, one=FULL)
     with pytest.raises(suite.AsvError, match="no results for commit bbbbbbbb"):
-        suite.check(tmp_path, [NEW, OLD])
+        suite.check(tmp_path, "box", [NEW, OLD])
 
 
 def program(path, text):

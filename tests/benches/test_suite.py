@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from strategies import run_python
 
 from benches import bag, bandwidth, devices, gather, growth, layers, lookup, roofline, scatter, startup, update
 
@@ -47,7 +48,7 @@ def ready(kind, parameters):
 def test_every_class_is_here():
     modules = [importlib.import_module(f"benches.{path.stem}") for path in (ROOT / "benches").glob("[a-z]*.py")]
     found = {kind for module in modules for _, kind in inspect.getmembers(module, inspect.isclass)}
-    assert {kind for kind in found if hasattr(kind, "params")} == set(QUICK)
+    assert {kind for kind in found if hasattr(kind, "params") and not kind.__name__.startswith("_")} == set(QUICK)
 
 
 @every_class
@@ -176,8 +177,36 @@ def test_times_grow_as_they_should(operation, axis):
     assert f"{expected} in {axis}" in says
 
 
-def test_asv_finds_all(tmp_path):
-    found = subprocess.run(
-        [sys.executable, "-m", "asv", "check", "--python=same"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert found.returncode == 0, found.stdout + found.stderr
+def test_asv_finds_all():
+    found = subprocess.check_output([sys.executable, "-c", DISCOVER], cwd=ROOT, text=True).split()
+    expected = {f"{kind.__module__}.{kind.__name__}.{name}" for kind in QUICK for name in benchmarks(kind)}
+    assert {f"benches.{name}" for name in found} == expected
+
+
+DISCOVER = """
+import asv_runner.discovery
+print(*(benchmark.name for benchmark in asv_runner.discovery.disc_benchmarks("benches")))
+"""
+
+
+def test_memory_of_a_lookup_is_its_own():
+    peaks = dict(line.split() for line in run_python(PEAKS, folder=ROOT).splitlines())
+    unit = 1024 if sys.platform == "darwin" else 1  # of ru_maxrss in kB
+    added = {name: (int(peak) - int(peaks["reference"])) // unit for name, peak in peaks.items()}
+    assert 0 <= added["lookup"] < 5_000
+    assert added["one_hot"] > 40_000  # kB: 1,024 x 10,000 numbers
+
+
+PEAKS = """
+import os, resource
+from benches import lookup
+words = lookup.LookupVsOneHotMemory().setup_cache()
+for name in ("reference", "lookup", "one_hot"):
+    if os.fork() == 0:
+        made = lookup.LookupVsOneHotMemory()
+        made.setup(words, 10_000, "cpu")
+        getattr(made, f"peakmem_{name}")(words, 10_000, "cpu")
+        print(name, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, flush=True)
+        os._exit(0)
+    os.wait()
+"""
