@@ -47,8 +47,10 @@ test-peers: .venv-peers/.ready
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps fbgemm-gpu-cpu==1.8.0
 	@touch $@
 
+# Kernels for CUDA run in an emulator, of one thread, so two processes share those tests; the others use all cores.
 test: $(READY)
-	$(RUN) -m pytest --benchmark-disable -m "not browser and not gate"
+	[ "$$(uname)" != Linux ] || $(RUN) -m pytest --benchmark-disable -n 2 tests/cuda
+	$(RUN) -m pytest --benchmark-disable -m "not browser and not gate" --ignore tests/cuda
 
 # Chromium and npm have to be there.
 test-browser: $(VENV)/.browser

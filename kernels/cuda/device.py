@@ -9,7 +9,7 @@ from typing import Any
 
 import cupy
 
-from . import lowering
+from . import launch, lowering
 
 
 def words(argument: Any) -> list[Any]:
@@ -53,7 +53,8 @@ class Loaded:
 
 
 def _machine_code(function: Any, signature: tuple[Any, ...], capability: tuple[int, int]) -> tuple[bytes, str]:
-    lowered = lowering.lower(function, signature, capability)
+    # Without the bound the compiler hoards registers for blocks of a thousand threads and sends loads one by one.
+    lowered = lowering.lower(function, signature, capability, launch_bounds=launch.THREADS)
     cubin, _ = lowering.assemble(lowered.ptx(), capability)
     return cubin, lowered.name
 

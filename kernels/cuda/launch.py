@@ -107,7 +107,7 @@ def teams(rows: int, threads: int, at_once: int = 1) -> tuple[int, tuple[int, in
 
 
 @jit(fastmath=EXACT, inline=True)
-def team_mask(lane, team):  # type: ignore[no-untyped-def]
+def team_mask(lane, team):
     """In a kernel: the lanes that work on a row with this one, where `team` do, a power of 2 that is at most `WARP`."""
     return (ALL_LANES >> (WARP - team)) << (lane & ~(team - 1))
 

@@ -42,7 +42,7 @@ def lower(
     *,
     fma: bool = False,
     lineinfo: bool = False,
-    launch_bounds: tuple[int, ...] | None = None,
+    launch_bounds: int | tuple[int, ...] | None = None,
     max_registers: int | None = None,
 ) -> Lowered:
     """Compile a kernel to LLVM IR.
@@ -59,8 +59,8 @@ def lower(
         Whether NVVM may fuse a product and a sum; False in all kernels of the project.
     lineinfo : bool
         Whether the IR says which line each instruction is from.
-    launch_bounds : tuple of int, optional
-        Threads of a block, and blocks that are to fit on a multiprocessor.
+    launch_bounds : int or tuple of int, optional
+        Threads of a block at most, and blocks that are to fit on a multiprocessor.
     max_registers : int, optional
         Registers of a thread.
 

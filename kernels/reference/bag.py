@@ -100,7 +100,8 @@ def bag_divisors_range(divisors, indices, offsets, per_sample_weights, padding_i
     for b in range(start, stop):
         places = kept(indices, int(offsets[b]), int(offsets[b + 1]), padding_idx)
         w = per_sample_weights[places].astype(np.float64) if per_sample_weights.size else np.ones(places.size)
-        total = sum((w * w if squared else w).tolist(), 0.0)
+        terms = w * w if squared else w
+        total = np.add.accumulate(np.append(0.0, terms))[-1]  # one by one; Python's sum is another one from 3.12 on
         divisors[b] = np.sqrt(total) if squared else total
     return -1
 

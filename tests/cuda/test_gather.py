@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from fastemb.kernels import reference
-from fastemb.kernels.cuda import check, gather, launch
+from fastemb.kernels.cuda import check, launch
+from fastemb.kernels.cuda.gather import gather, gather_range
 
 from .launched import emulated as emulated
 
@@ -24,7 +25,7 @@ def test_equals_the_reference(dtype, width):
     out, table, ids = problem(dtype, np.int64, 70, width)
     expected = np.empty_like(out)
     before = table.copy(), ids.copy()
-    assert reference.gather(expected, table, ids) == gather.gather(out, table, ids) == -1
+    assert reference.gather(expected, table, ids) == gather(out, table, ids) == -1
     np.testing.assert_array_equal(out, expected)
     assert (table == before[0]).all()
     assert (ids == before[1]).all()
@@ -38,7 +39,7 @@ def test_lengths_and_grids(length, index_dtype, blocks, monkeypatch):
     monkeypatch.setattr(launch, "MOST_BLOCKS", blocks)
     monkeypatch.setattr(launch, "THREADS", 64)
     out, table, ids = problem(np.float32, index_dtype, length, 20)
-    assert gather.gather(out, table, ids) == -1
+    assert gather(out, table, ids) == -1
     np.testing.assert_array_equal(out, table[ids])
 
 
@@ -48,7 +49,7 @@ def test_lengths_and_grids(length, index_dtype, blocks, monkeypatch):
 def test_a_bad_index_is_found_and_nothing_written(places, bad):
     out, table, ids = problem(np.float32, np.int64, 70, 8)
     ids[list(places)] = bad
-    assert gather.gather(out, table, ids) == min(places)
+    assert gather(out, table, ids) == min(places)
     assert np.isnan(out).all()
 
 
@@ -56,11 +57,11 @@ def test_a_bad_index_is_found_and_nothing_written(places, bad):
 def test_a_part():
     out, table, ids = problem(np.float32, np.int64, 70, 8)
     ids[3] = 99
-    assert gather.gather_range(out, table, ids, 10, 20) == -1
+    assert gather_range(out, table, ids, 10, 20) == -1
     np.testing.assert_array_equal(out[10:20], table[ids[10:20]])
     assert np.isnan(out[:10]).all()
     assert np.isnan(out[20:]).all()
-    assert gather.gather_range(out, table, ids, 2, 20) == 3
+    assert gather_range(out, table, ids, 2, 20) == 3
 
 
 @pytest.mark.parametrize("offset", [1, 2, 3])
@@ -71,7 +72,7 @@ def test_rows_that_begin_anywhere(offset):
     table = memory[offset : offset + 240].reshape(30, 8)
     ids = np.arange(29, -1, -1)
     out = np.full((30, 8), np.nan, np.float32)
-    assert gather.gather(out, table, ids) == -1
+    assert gather(out, table, ids) == -1
     np.testing.assert_array_equal(out, table[ids])
 
 
@@ -79,11 +80,11 @@ def test_rows_that_begin_anywhere(offset):
 def test_an_answer_that_comes_later():
     out, table, ids = problem(np.float32, np.int64, 70, 8)
     with check.mode("later"):
-        assert gather.gather(out, table, ids) == -1
+        assert gather(out, table, ids) == -1
         bad = ids.copy()
         bad[7] = 50
         other = np.full_like(out, np.nan)
-        assert gather.gather(other, table, bad) == -1
+        assert gather(other, table, bad) == -1
     np.testing.assert_array_equal(out, table[ids])
     assert np.isnan(other).all()  # nothing is written although nobody has asked
     found, num_rows = check.first_pending()
@@ -96,7 +97,7 @@ def test_an_answer_that_comes_later():
 def test_no_check_at_all():
     out, table, ids = problem(np.float32, np.int64, 70, 8)
     with check.mode("off"):
-        assert gather.gather(out, table, ids) == -1
+        assert gather(out, table, ids) == -1
     np.testing.assert_array_equal(out, table[ids])
     assert check.first_pending() is None
 

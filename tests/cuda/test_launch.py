@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from fastemb.kernels import cuda as kernels
-from fastemb.kernels.cuda import gather, launch
+from fastemb.kernels.cuda import launch
+from fastemb.kernels.cuda.gather import make_gather
 
 from .emulator import arguments
 
@@ -92,7 +93,7 @@ def test_words_are_those_that_the_emulator_passes(device):
 
 def test_a_kernel_is_compiled_once_and_loaded_on_each_device(device, cupy, monkeypatch):
     out, table = np.zeros((3, 8), np.float32), np.ones((5, 8), np.float32)
-    kernel = gather.make_gather(4)
+    kernel = make_gather(4)
     words, weight, ids = out.view(np.uint32).reshape(-1), table.view(np.uint32).reshape(-1), np.arange(3)
     flag = np.zeros(1, np.int64)
     given = [array.view(FakeArray) for array in (words, weight, ids, flag)]

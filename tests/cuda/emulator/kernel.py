@@ -92,7 +92,8 @@ class Kernel:
         prelude = layout + pieces.RUNTIME + pieces.registers() + "".join(piece.text for piece in used.values())
         whole = llvm.parse_assembly(layout + pieces.registers("global i32 0"))
         for text in modules:
-            whole.link_in(llvm.parse_assembly("\n".join([prelude, text, ir.library_functions(text, modules)])))
+            whole.link_in(llvm.parse_assembly(f"{prelude}\n{text}"))
+            whole.link_in(llvm.parse_assembly(layout + ir.library_functions(text, modules)))
         whole = llvm.parse_assembly(ir.guard(str(ir.simplified(whole, machine))))
         whole.verify()
         engine = llvm.create_mcjit_compiler(ir.optimised(whole, machine), machine)

@@ -1,0 +1,123 @@
+"""Grouping of duplicate indices: distinct rows, and the positions of each, in a stable order."""
+
+from typing import Any
+
+import numpy as np
+
+from . import check, launch
+from .check import GOOD
+from .intrin import block_dim_x, block_dim_y, block_x, grid_dim_x, thread_x, thread_y, u64
+
+LAST_NARROW = np.iinfo(np.int32).max
+"""The greatest N whose indices are sorted as int32: a radix sort takes 8 bits at a time, so that halves its passes."""
+
+
+def cut_runs(rows, starts, positions, count, keys, order, number, flag, num_rows, origin):
+    """Write what ends and begins at each place of the sorted `keys`; `number` says how many runs began before it.
+
+    Padding has the key `num_rows` and lies at the end.
+    """
+    if flag[u64(0)] != GOOD:
+        return
+    k = (u64(block_x()) * u64(block_dim_y()) + u64(thread_y())) * u64(block_dim_x()) + u64(thread_x())
+    step = u64(grid_dim_x()) * u64(block_dim_x()) * u64(block_dim_y())
+    size = u64(order.size)
+    while k < size:
+        key = keys[k]
+        kept = key < num_rows
+        run = u64(number[k])
+        begins = k == u64(0) or keys[k - u64(1)] != key
+        last = k + u64(1) == size
+        if kept:
+            positions[k] = origin + order[k]
+            if last or keys[k + u64(1)] != key:
+                starts[run + u64(1)] = k + u64(1)
+        if begins and kept:
+            rows[run] = key
+        if k == u64(0):
+            starts[u64(0)] = 0
+        if last:
+            count[u64(0)] = run + u64(1) if kept else run
+        k += step
+
+
+def _sorted(indices: Any, num_rows: int, padding_idx: int) -> tuple[Any, Any, Any]:
+    """(keys in order, where each stood, how many runs began before it)."""
+    xp = launch.namespace(indices)
+    dtype = np.dtype(np.int32 if num_rows <= LAST_NARROW else np.int64)
+    keys = indices.astype(dtype, copy=False)
+    if padding_idx >= 0:
+        keys = xp.where(indices == padding_idx, dtype.type(num_rows), keys)
+    order = xp.argsort(keys, kind="stable")
+    keys = keys[order]
+    new = xp.zeros(keys.size, np.int64)
+    new[1:] = keys[1:] != keys[:-1]
+    return keys, order, xp.cumsum(new)
+
+
+def begin_group(
+    rows: Any, starts: Any, positions: Any, count: Any, indices: Any, num_rows: int, padding_idx: int, origin: int
+) -> Any:
+    """Start `group`, with positions counted from `origin`; the flag of its check, which nobody has waited for."""
+    flag = check.begin(indices, num_rows)
+    if not indices.size:
+        starts[:1] = 0
+        count[:] = 0
+        return flag
+    grid, block = launch.teams(-(-indices.size // launch.GROUP), launch.GROUP)
+    keys = _sorted(indices, num_rows, padding_idx)
+    launch.run(cut_runs, grid, block, rows, starts, positions, count, *keys, flag, np.int64(num_rows), np.int64(origin))
+    return flag
+
+
+def group(rows: Any, starts: Any, positions: Any, count: Any, indices: Any, num_rows: int, padding_idx: int) -> int:
+    """Group all L indices by value, as `fastemb.kernels.cpu.group` does.
+
+    Parameters
+    ----------
+    rows : (L,) int64 ndarray of CuPy
+        Output: U distinct indices, ascending.
+    starts : (L + 1,) int64
+        Output: U + 1 starts of runs, from 0.
+    positions : (L,) int64
+        Output: ``starts[U]`` positions.
+    count : (1,) int64
+        Output: U.
+    indices : (L,) int32 or int64
+        Never written.
+    num_rows : int
+        N.
+    padding_idx : int
+        Positions with this index are left out; -1 leaves none out.
+
+    Returns
+    -------
+    int
+        Position of the first index outside ``[0, N)``, nothing written then; or -1. See `check.mode`.
+
+    Notes
+    -----
+    The array library's stable sort, a running sum, and one kernel that writes the outputs; the host waits for nothing
+    but the check. Integers alone: the same result as on the CPU.
+    """
+    return check.answer(
+        begin_group(rows, starts, positions, count, indices, num_rows, padding_idx, 0), indices, num_rows
+    )
+
+
+def group_range(
+    rows: Any,
+    starts: Any,
+    positions: Any,
+    count: Any,
+    indices: Any,
+    num_rows: int,
+    padding_idx: int,
+    start: int,
+    stop: int,
+) -> int:
+    """`group` for the positions ``[start, stop)``."""
+    part = indices[start:stop]
+    flag = begin_group(rows, starts, positions, count, part, num_rows, padding_idx, start)
+    bad = check.answer(flag, part, num_rows)
+    return bad if bad < 0 else start + bad

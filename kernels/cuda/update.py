@@ -1,0 +1,133 @@
+"""Optimizer steps on the touched rows alone: gradients summed over duplicates and applied in one pass.
+
+The rules are the functions of `fastemb.kernels.cpu.update`, compiled for the device, with `n` columns of a row.
+"""
+
+import functools
+
+import numpy as np
+from numba import types
+
+from ..cpu.jit import EXACT, jit
+from ..cpu.update import _adagrad, _adam, _ftrl, _momentum, _rmsprop, _sgd
+from ..cpu.update import _rowwise_adagrad as _rowwise_adagrad_of_cpu
+from .fold import device_function
+from .intrin import (
+    add_rn,
+    block_dim_x,
+    div_rn,
+    full,
+    lane,
+    mul_rn,
+    shuffle,
+    shuffle_xor,
+    thread_x,
+    u32,
+    u64,
+)
+from .launch import team_mask
+from .runs import Form, row_pass
+
+LINE = 64
+"""Bytes in which the CPU squares numbers at once: a sum of squares is made of as many parts as that holds numbers."""
+
+
+@functools.cache
+def for_each(exchange, n):
+    """A piece: ``exchange(mask, x, lane)`` for each of `n` numbers in a tuple."""
+    if n == 1:
+
+        @device_function
+        def each(mask, values, lane):
+            return (exchange(mask, values[0], lane),)
+
+    else:
+        half, middle = for_each(exchange, n // 2), n // 2
+
+        @device_function
+        def each(mask, values, lane):
+            return half(mask, values[:middle], lane) + half(mask, values[middle:], lane)
+
+    return each
+
+
+@functools.cache
+def sum_by_halves(n):
+    """A piece: the sum of `n` numbers, the second half of them added to the first, and so on."""
+    if n == 1:
+
+        @device_function
+        def fold(values):
+            return values[0]
+
+    else:
+        rest, middle = sum_by_halves(n // 2), n // 2
+
+        @device_function
+        def fold(values):
+            return rest(add_rn(values[:middle], values[middle:]))
+
+    return fold
+
+
+def make_mean_of_squares(form: Form, add_run):
+    """A piece: the mean of the squares of a run's sum, in the order of the CPU, as float64; and the lane's last sums.
+
+    Part j of the sum is of the columns j, j + parts, j + 2 * parts, ... one after the other. So a team goes through its
+    columns a line at a time, and each lane gets the squares of its parts from the lane that has that line.
+    """
+    n, dtype = form.n, form.dtype
+    parts = LINE * 8 // dtype.bitwidth
+    line = parts // n  # lanes that have one
+    get, get_opposite, fold = for_each(shuffle, n), for_each(shuffle_xor, n), sum_by_halves(n)
+
+    @device_function
+    def mean_of_squares(grad, partial, positions, coefficients, lo, hi, columns):
+        team, place = u32(block_dim_x()), u32(thread_x())
+        mask, own = u32(team_mask(lane(), team)), u32(lane() - place + (place & u32(line - 1)))
+        total = full(dtype(0), n)
+        sums, begin = full(dtype(0), n), u64(0)
+        while begin < columns:
+            c = begin + u64(u32(place * u32(n)))
+            squares = sums = full(dtype(0), n)
+            if c < columns:
+                sums = add_run(sums, grad, partial, positions, coefficients, lo, hi, c, columns)
+                squares = mul_rn(sums, sums)
+            first = u32(0)
+            while first < team:
+                total = add_rn(total, get(mask, squares, u32(own + first)))
+                first = u32(first + u32(line))
+            begin += u64(u32(team * u32(n)))
+        offset = u32(line // 2)
+        while offset > u32(0):
+            if offset < team:  # else the other half is zeros
+                total = add_rn(total, get_opposite(mask, total, offset))
+            offset = u32(offset >> u32(1))
+        return types.float64(div_rn(fold(total), dtype(columns))), sums
+
+    return mean_of_squares
+
+
+@jit(fastmath=EXACT, inline=True)
+def _rowwise_adagrad(weight, state, row, total, hyper):
+    """`fastemb.kernels.cpu.update._rowwise_adagrad` for some columns; hyper (lr, decay, eps, mean(G**2))."""
+    (squares,) = state
+    lr = weight.dtype.type(hyper[0])
+    decay = weight.dtype.type(hyper[1])
+    eps = weight.dtype.type(hyper[2])
+    new = squares[row, 0] + weight.dtype.type(hyper[3])
+    squares[row, 0] = new
+    rate = lr / (np.sqrt(new) + eps)
+    for j in range(total.size):
+        weight[row, j] = weight[row, j] * decay - rate * total[j]
+
+
+sgd_range, sgd = row_pass(_sgd, __name__)
+momentum_range, momentum = row_pass(_momentum, __name__)
+adagrad_range, adagrad = row_pass(_adagrad, __name__)
+rowwise_adagrad_range, rowwise_adagrad = row_pass(
+    _rowwise_adagrad, __name__, of=_rowwise_adagrad_of_cpu, measure=make_mean_of_squares
+)
+rmsprop_range, rmsprop = row_pass(_rmsprop, __name__)
+adam_range, adam = row_pass(_adam, __name__)
+ftrl_range, ftrl = row_pass(_ftrl, __name__)
