@@ -4,7 +4,7 @@ VENV   := .venv
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: venv bench peers asv dashboard regress report test test-peers test-browser test-gate lint clean
+.PHONY: venv bench peers asv dashboard regress report test test-cpu test-cuda test-peers test-browser test-gate lint clean
 
 venv: $(READY)
 
@@ -47,10 +47,15 @@ test-peers: .venv-peers/.ready
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check --no-deps fbgemm-gpu-cpu==1.8.0
 	@touch $@
 
-# Kernels for CUDA run in an emulator, of one thread, so two processes share those tests; the others use all cores.
+# Kernels for CUDA run in an emulator of one thread: those tests take what the others, who mostly compile, leave of the CPU.
 test: $(READY)
-	[ "$$(uname)" != Linux ] || $(RUN) -m pytest --benchmark-disable -n 2 tests/cuda
+	@$(MAKE) --no-print-directory --jobs=2 test-cpu test-cuda
+
+test-cpu: $(READY)
 	$(RUN) -m pytest --benchmark-disable -m "not browser and not gate" --ignore tests/cuda
+
+test-cuda: $(READY)
+	[ "$$(uname)" != Linux ] || nice -n 19 $(RUN) -m pytest -q --benchmark-disable tests/cuda
 
 # Chromium and npm have to be there.
 test-browser: $(VENV)/.browser
