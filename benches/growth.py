@@ -15,7 +15,7 @@ from . import devices, measure, shapes
 SMALLEST = {"L": 128, "D": 256, "N": 1024}
 """Of a sweep, and what the other two are meanwhile."""
 
-FITS = 3
+FITS, ROUNDS = 3, 7
 STEPS = 7
 """Sizes of a sweep, each twice the one before."""
 
@@ -79,7 +79,7 @@ def slope(amounts, times, axis):
     return float(np.polyfit(np.log(amounts), np.log(times), 1)[0])
 
 
-def exponent(make, axis, rounds=measure.ROUNDS):
+def exponent(make, axis, rounds=ROUNDS):
     """Fitted exponent of an operation along one axis: the median of `FITS`, each of the least times of some rounds.
 
     On one thread: where a second one begins to help, a line bends.
