@@ -16,7 +16,7 @@ COMMANDS = {
     "onehot": ("Headline", "make bench"),
     "peers": ("Peers", "make peers"),
     "train": ("Training race", ".venv-peers/bin/python -m benches.train"),
-    "regression": ("Two revisions", "make regress BASE=<commit>"),
+    "regression": ("Two revisions", "make regress BASE=HEAD~1"),
     "asv": ("History", "make asv"),
 }
 """What each source is called, and the command that makes it."""

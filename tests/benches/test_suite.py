@@ -193,7 +193,7 @@ def test_memory_of_a_lookup_is_its_own():
     peaks = dict(line.split() for line in run_python(PEAKS, folder=ROOT).splitlines())
     unit = 1024 if sys.platform == "darwin" else 1  # of ru_maxrss in kB
     added = {name: (int(peak) - int(peaks["reference"])) // unit for name, peak in peaks.items()}
-    assert 0 <= added["lookup"] < 5_000
+    assert abs(added["lookup"]) < 5_000  # processes differ by some pages
     assert added["one_hot"] > 40_000  # kB: 1,024 x 10,000 numbers
 
 
