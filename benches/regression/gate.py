@@ -6,7 +6,7 @@ fresh pairs. **Only fresh pairs decide**: the first ones have chosen the suspect
 the size (the median) and the sign test (how many pairs are above 1).
 
 What that is worth, on simulated machines of which every seventh process is up to 2.5 times as slow for no reason of
-its own (a test in `tests/benches/test_regression.py` is the same, shorter): in none of 1,000 gates of 16 benches with
+its own (a test in `tests/benches/test_gate.py` is the same, shorter): in none of 1,000 gates of 16 benches with
 identical code one says "regression", and of 500 slowdowns by 1.5 it finds 498; by 1.2, 488. Where every third process
 is so disturbed, 4 gates of 1,000 are wrong and 482 of 500 slowdowns by 1.5 are found. Seven fresh pairs at a
 level of 0.01, three times at most, would be wrong in 3 gates of 1,000 on the first machine already.

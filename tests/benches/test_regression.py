@@ -1,7 +1,6 @@
 """The regression gate: its statistics, its verdicts and exit codes, and what it does when something is broken."""
 
 import contextlib
-import copy
 import json
 import os
 import signal
@@ -15,98 +14,11 @@ import pytest
 import rich.console
 
 import fastemb
-from benches import shapes
 from benches.regression import __main__ as regression
-from benches.regression import build, cases, gate, pairs, processes, ratios, sample, selftest
-from fastemb.kernels import cpu
+from benches.regression import build, cases, gate, pairs, processes, sample, selftest
 
 ROOT = Path(__file__).parents[2]
 CONSOLE = rich.console.Console(width=140)
-
-
-@pytest.mark.parametrize(("above", "count", "p"), [(9, 9, 2**-9), (8, 9, 10 / 512), (0, 5, 1.0), (1, 1, 0.5)])
-def test_sign_test(above, count, p):
-    assert gate.sign_test(above, count) == pytest.approx(p)
-
-
-def of_ratios(first, fresh=()):
-    return gate.Pairs([(2.0, 2 * r) for r in first], [(2.0, 2 * r) for r in fresh])
-
-
-@pytest.mark.parametrize(
-    ("first", "fresh", "verdict", "more"),
-    [
-        ([1.0] * 9, [], gate.SAME, False),
-        ([1.04] * 9, [], gate.SAME, False),
-        ([0.9] * 9, [], gate.FASTER, False),
-        ([0.9] * 8 + [1.1], [], gate.SAME, False),
-        ([1.5] * 9, [], gate.UNCLEAR, True),  # first pairs never convict
-        ([1.5] * 9, [1.5] * 9, gate.REGRESSION, False),
-        ([1.5] * 9, [1.0] * 9, gate.SAME, False),
-        ([1.5] * 9, [1.1] * 9, gate.SLOWER, False),
-        ([1.5] * 9, [1.5] * 8 + [0.9], gate.UNCLEAR, True),
-        ([1.5] * 9, [1.5] * 17 + [0.9], gate.REGRESSION, False),
-        ([1.5] * 9, [1.5, 0.9, 1.5] * 15, gate.UNCLEAR, False),
-        ([1.5] * 9, [1.1, 0.9, 1.1] * 15, gate.SAME, False),
-    ],
-)
-def test_verdicts(first, fresh, verdict, more):
-    found = of_ratios(first, fresh)
-    assert found.verdict() == verdict
-    assert found.open() == more
-    if fresh:
-        assert found.ratio == pytest.approx(np.median(fresh))
-
-
-def test_fewer_pairs_could_not_be_significant():
-    assert gate.sign_test(gate.PAIRS, gate.PAIRS) < gate.LEVEL <= gate.sign_test(gate.PAIRS - 1, gate.PAIRS - 1)
-    assert gate.ROUND >= gate.PAIRS
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "code"),
-    [
-        ([gate.SAME, gate.FASTER, gate.SLOWER, gate.NOT_IN_BASE], 0),
-        ([gate.SAME, gate.REGRESSION], 1),
-        ([gate.REGRESSION, gate.FAILED], 1),
-        ([gate.SAME, gate.FAILED], 2),
-        ([gate.SAME, gate.UNCLEAR], 2),
-        ([gate.NOT_IN_BASE], 2),
-        ([], 2),
-    ],
-)
-def test_exit_codes(verdicts, code):
-    assert gate.exit_code(verdicts) == code
-
-
-def simulated(rng, factor, disturbed=1 / 7):
-    """A machine on which a process may be slow for no reason; the first bench of the head is `factor` times as slow."""
-
-    def process(names, factor):
-        slow = 1 + 1.5 * rng.random() if rng.random() < disturbed else 1.0
-        return [slow * np.exp(rng.normal(0, 0.04)) * (factor if name == 0 else 1.0) for name in names]
-
-    def measure(names, count):
-        both = [zip(process(names, 1.0), process(names, factor), strict=True) for _ in range(count)]
-        return dict(zip(names, map(list, zip(*both, strict=True)), strict=True))
-
-    return measure
-
-
-def test_identical_code_does_not_fail():
-    rng = np.random.default_rng(0)
-    for _ in range(150):
-        found = pairs.screen_and_confirm(simulated(rng, 1.0), range(16), gate.PAIRS)
-        assert gate.exit_code([of_this.verdict() for of_this in found.values()]) == 0
-
-
-def test_slowdowns_are_found():
-    rng = np.random.default_rng(1)
-    found = [
-        pairs.screen_and_confirm(simulated(rng, 1.5), range(4), gate.PAIRS)[0].verdict() == gate.REGRESSION
-        for _ in range(200)
-    ]
-    assert sum(found) >= 196
 
 
 class Fake:
@@ -397,75 +309,6 @@ def test_a_command_says_how_it_failed():
 
 
 # Ratios
-
-
-def tiny(function=fastemb.gather, dtype=np.float32):
-    """A case: enough rows that a kernel is called."""
-    return lambda: lambda: function(np.ones((4096, 32), dtype), np.arange(4096))
-
-
-@pytest.mark.parametrize(("floor", "code"), [(1e-9, 0), (1e9, 1)])
-def test_floors(tmp_path, capsys, floor, code):
-    path = tmp_path / "floors.json"
-    path.write_text(json.dumps({"floors": {"tiny": floor}}))
-    assert ratios.check(CONSOLE, path=path, made={"tiny": tiny()}) == code
-    out = capsys.readouterr().out
-    assert ("Below its floor: tiny is" in out) == bool(code)
-    assert ("fallen off its fast path?" in out) == bool(code)
-
-
-def test_a_missing_floor(tmp_path, capsys):
-    (tmp_path / "floors.json").write_text(json.dumps({"floors": {}}))
-    assert ratios.check(CONSOLE, path=tmp_path / "floors.json", made={"tiny": tiny()}) == 2
-    assert "No floor for tiny" in capsys.readouterr().out
-
-
-def test_floors_are_half_of_what_was_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(ratios, "ratio_of", lambda make, rounds=1: 12.345)
-    assert ratios.check(CONSOLE, write=True, path=tmp_path / "floors.json", made={"tiny": None}) == 0
-    kept = json.loads((tmp_path / "floors.json").read_text())
-    assert kept["floors"] == {"tiny": 6.2}
-    assert kept["machine"]
-    assert kept["versions"]["numpy"] == np.__version__
-
-
-def test_a_call_that_leaves_the_compiled_kernels_is_found(tmp_path, capsys):
-    (tmp_path / "floors.json").write_text(json.dumps({"floors": {"half": 1e-9}}))
-    assert ratios.check(CONSOLE, path=tmp_path / "floors.json", made={"half": tiny(dtype=np.float16)}) == 1
-    assert "half is 0 times as fast" in capsys.readouterr().out
-
-
-def test_one_retry_before_failing(tmp_path, monkeypatch):
-    seen = iter([1.0, 30.0])
-    monkeypatch.setattr(ratios, "ratio_of", lambda make, rounds=1: next(seen))
-    (tmp_path / "floors.json").write_text(json.dumps({"floors": {"tiny": 20}}))
-    assert ratios.check(CONSOLE, path=tmp_path / "floors.json", made={"tiny": None}) == 0
-
-
-def test_every_case_has_a_floor():
-    assert set(json.loads(ratios.FLOORS.read_text())["floors"]) == set(ratios.CASES)
-
-
-@pytest.mark.parametrize("name", ratios.CASES)
-def test_the_reference_does_what_the_call_does(name, monkeypatch):
-    monkeypatch.setattr(ratios, "ROWS", shapes.Rows(3000, 64, 2048, "zipf"))
-    monkeypatch.setattr(ratios, "BAGS", shapes.Bags(3000, 64, 60, 20))
-    replay = ratios.Replay(ratios.CASES[name]())
-    compiled = copy.deepcopy(replay.calls)
-    for kernel, arguments in compiled:
-        assert getattr(cpu, kernel)(*arguments) == -1
-    replay()
-    for (kernel, found), (_, expected) in zip(replay.calls, compiled, strict=True):
-        for one, other in zip(arrays_of(found), arrays_of(expected), strict=True):
-            if kernel != "group":  # which leaves what it likes in the rest of its arrays
-                np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
-    replay()
-
-
-def arrays_of(arguments):
-    """Of the arguments of a kernel, tuples of state included."""
-    flat = [a for argument in arguments for a in (argument if isinstance(argument, tuple) else (argument,))]
-    return [a for a in flat if isinstance(a, np.ndarray)]
 
 
 @pytest.mark.slow
