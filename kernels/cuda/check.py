@@ -1,40 +1,18 @@
 """The index check on the device, and when its answer comes back to the host."""
 
-import contextlib
-import contextvars
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from .. import checking
 from . import launch
 from .intrin import atomic_min, block_dim_x, block_dim_y, block_x, grid_dim_x, thread_x, thread_y, u64
 
 GOOD = np.iinfo(np.int64).max
 """What a flag holds while no index is bad; else the first position of one."""
 
-MODES = ("now", "later", "off")
-
-_mode: contextvars.ContextVar[str] = contextvars.ContextVar("check", default="now")
-_pending: list[tuple[Any, Any, int]] = []
-"""Flags whose answer nobody has asked for, with the indices and N they are about."""
-
-
-@contextlib.contextmanager
-def mode(when: str) -> Iterator[None]:
-    """When a bad index is reported, meanwhile: "now" by the call, "later" by `first_pending`, "off" never.
-
-    "now" waits for the device in every call. In "later" a kernel finds on the device that it may not write, and the
-    host goes on; in "off" a bad index is undefined behaviour.
-    """
-    if when not in MODES:
-        msg = f"check must be one of {MODES}, got {when!r}"
-        raise ValueError(msg)
-    token = _mode.set(when)
-    try:
-        yield
-    finally:
-        _mode.reset(token)
+mode = checking.mode
+"""When a bad index is reported: see `fastemb.kernels.checking.mode`."""
 
 
 def find_bad(flag, indices, num_rows):
@@ -54,7 +32,7 @@ def begin(indices: Any, num_rows: int) -> Any:
     """A flag for kernels to look at, its check started."""
     xp = launch.namespace(indices)
     flag = xp.full(1, GOOD, np.int64)
-    if _mode.get() != "off" and indices.size:
+    if checking.current().when != "off" and indices.size:
         grid, block = launch.teams(-(-indices.size // launch.GROUP), launch.GROUP)
         launch.run(find_bad, grid, block, flag, indices, np.int64(num_rows))
     return flag
@@ -62,22 +40,13 @@ def begin(indices: Any, num_rows: int) -> Any:
 
 def answer(flag: Any, indices: Any, num_rows: int) -> int:
     """The first bad position, or -1; waits for the device in mode "now" alone."""
-    if _mode.get() == "now":
+    answers = checking.current()
+    if answers.when == "now":
         found = int(flag[0])
         return -1 if found == GOOD else found
-    if _mode.get() == "later":
-        _pending.append((flag, indices, num_rows))
+    if answers.when == "later":
+        answers.add(lambda: int(flag[0]) != GOOD, indices, num_rows)
     return -1
-
-
-def first_pending() -> tuple[Any, int] | None:
-    """Indices and N of the first call in mode "later" that had a bad index, or None; those before are forgotten."""
-    while _pending:
-        flag, indices, num_rows = _pending.pop(0)
-        if int(flag[0]) != GOOD:
-            _pending.clear()
-            return indices, num_rows
-    return None
 
 
 def first_bad(indices: Any, num_rows: int, start: int, stop: int) -> int:

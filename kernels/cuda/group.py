@@ -70,6 +70,14 @@ def begin_group(
     return flag
 
 
+def grouped(indices: Any, num_rows: int, padding_idx: int) -> tuple[Any, Any, Any, Any, Any]:
+    """(flag, rows, starts, positions, count) on the device, for kernels that come next: nobody has waited for them."""
+    xp, size = launch.namespace(indices), indices.size
+    rows, starts, positions, count = (xp.empty(n, np.int64) for n in (size, size + 1, size, 1))
+    flag = begin_group(rows, starts, positions, count, indices, num_rows, padding_idx, 0)
+    return flag, rows, starts, positions, count
+
+
 def group(rows: Any, starts: Any, positions: Any, count: Any, indices: Any, num_rows: int, padding_idx: int) -> int:
     """Group all L indices by value, as `fastemb.kernels.cpu.group` does.
 

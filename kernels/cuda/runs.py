@@ -327,7 +327,7 @@ def start_row_pass(
     partial = xp.empty((pieces, columns), dtype)
     kinds = _kinds(weight, state)
     whole = [array for array, kind in zip(state, kinds, strict=True) if kind == ROW]
-    n = launch.width(columns, weight, grad, *whole, *((partial,) if pieces else ()))
+    n = launch.width(columns, weight, grad, *whole, partial)  # partial is in the kernel even where it is empty
     counted = count is not None
     form = Form(n, from_dtype(dtype), kinds, coefficients.size > 0, bool(scale_grad_by_freq), counted)
     counts = count if counted else rows

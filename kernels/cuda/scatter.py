@@ -8,7 +8,7 @@ import numpy as np
 from ..cpu.scatter import _segment_sum
 from . import check, launch
 from .check import GOOD
-from .group import begin_group
+from .group import grouped
 from .intrin import (
     block_dim_x,
     block_dim_y,
@@ -57,11 +57,10 @@ def scatter_add(target: Any, indices: Any, updates: Any) -> int:
     `fastemb.kernels.SUM_BLOCK` updates go to one row: then each so many are first summed from 0. Takes ``5 * L``
     integers of scratch and ``L / 512`` rows.
     """
-    xp, size, num_rows = launch.namespace(target), indices.size, target.shape[0]
-    rows, starts, positions, count = (xp.empty(n, np.int64) for n in (size, size + 1, size, 1))
-    flag = begin_group(rows, starts, positions, count, indices, num_rows, -1, 0)
-    none = xp.empty(0, target.dtype)
-    start_row_pass(ADD, target, (), updates, (rows, starts, positions), none, (), False, flag, count)
+    num_rows = target.shape[0]
+    flag, *runs, count = grouped(indices, num_rows, -1)
+    none = launch.namespace(target).empty(0, target.dtype)
+    start_row_pass(ADD, target, (), updates, tuple(runs), none, (), False, flag, count)
     return check.answer(flag, indices, num_rows)
 
 

@@ -4,14 +4,18 @@ The rules are the functions of `fastemb.kernels.cpu.update`, compiled for the de
 """
 
 import functools
+from typing import Any
 
 import numpy as np
 from numba import types
 
+from .. import accumulator
 from ..cpu.jit import EXACT, jit
 from ..cpu.update import _adagrad, _adam, _ftrl, _momentum, _rmsprop, _sgd
 from ..cpu.update import _rowwise_adagrad as _rowwise_adagrad_of_cpu
+from . import check, launch
 from .fold import device_function
+from .group import grouped
 from .intrin import (
     add_rn,
     block_dim_x,
@@ -26,7 +30,7 @@ from .intrin import (
     u64,
 )
 from .launch import team_mask
-from .runs import Form, row_pass
+from .runs import Form, Pass, row_pass, start_row_pass
 
 LINE = 64
 """Bytes in which the CPU squares numbers at once: a sum of squares is made of as many parts as that holds numbers."""
@@ -131,3 +135,61 @@ rowwise_adagrad_range, rowwise_adagrad = row_pass(
 rmsprop_range, rmsprop = row_pass(_rmsprop, __name__)
 adam_range, adam = row_pass(_adam, __name__)
 ftrl_range, ftrl = row_pass(_ftrl, __name__)
+
+PASSES = {
+    "sgd": Pass(_sgd),
+    "momentum": Pass(_momentum),
+    "adagrad": Pass(_adagrad),
+    "rowwise_adagrad": Pass(_rowwise_adagrad, make_mean_of_squares),
+    "rmsprop": Pass(_rmsprop),
+    "adam": Pass(_adam),
+    "ftrl": Pass(_ftrl),
+}
+
+
+def step(
+    rule: str,
+    weight: Any,
+    state: tuple[Any, ...],
+    indices: Any,
+    grad: Any,
+    padding_idx: int,
+    hyper: tuple[float, ...],
+    scale_grad_by_freq: bool,
+) -> int:
+    """Group the indices of a lookup and apply a rule to its gradient, without waiting for the number of distinct rows.
+
+    Parameters
+    ----------
+    rule : str
+        Name of a rule in this module.
+    weight : (N, D) ndarray of CuPy, float16, float32 or float64
+        Changed in place at the distinct `indices`, C-contiguous.
+    state : tuple of arrays
+        What the rule keeps, changed likewise.
+    indices : (L,) int32 or int64
+        Never written.
+    grad : (L, D) float16, float32 or float64, C-contiguous
+        Gradient of the lookup's result; not wider than the sums.
+    padding_idx : int
+        Positions with this index are left out; -1 leaves none out.
+    hyper : tuple of float
+        The numbers of the rule.
+    scale_grad_by_freq : bool
+        Divide each row of `grad` by the number of times that its index occurs.
+
+    Returns
+    -------
+    int
+        Position of the first index outside ``[0, N)``, nothing changed then; or -1. See `check.mode`.
+
+    Notes
+    -----
+    The bits of `group` and the rule, one after the other. Takes ``5 * L`` integers of scratch and ``L / 512`` rows.
+    """
+    num_rows = weight.shape[0]
+    flag, *runs, count = grouped(indices, num_rows, padding_idx)
+    none = launch.namespace(weight).empty(0, accumulator(weight.dtype))
+    what = PASSES[rule]
+    start_row_pass(what, weight, state, grad, tuple(runs), none, hyper, scale_grad_by_freq, flag, count)
+    return check.answer(flag, indices, num_rows)

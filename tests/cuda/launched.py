@@ -1,10 +1,21 @@
-"""The drivers of kernels/cuda on NumPy's arrays, their kernels in the emulator."""
+"""The drivers of kernels/cuda on arrays of the host, NumPy's or those of the stand-in for CuPy, in the emulator."""
 
 import pytest
 
 from fastemb.kernels.cuda import launch
 
+from . import standin
 from .emulator import Kernel
+
+
+def _memory(argument):
+    """What the emulator reads and writes in place of an argument."""
+    if isinstance(argument, tuple):
+        return tuple(_memory(part) for part in argument)
+    if not isinstance(argument, standin.ndarray):
+        return argument
+    standin.devices.require_current(argument)
+    return argument._host
 
 
 def emulator(function, signature):
@@ -12,7 +23,8 @@ def emulator(function, signature):
     kernel = Kernel(function, signature)
 
     def run(grid, block, arguments):
-        kernel[grid, block, emulator.seed](*arguments)
+        standin.counts.operations += 1
+        kernel[grid, block, emulator.seed](*_memory(arguments))
 
     return run
 
@@ -24,3 +36,10 @@ emulator.seed = 1
 def emulated(monkeypatch):
     """Kernels run in the emulator."""
     monkeypatch.setattr(launch, "compiler", emulator)
+
+
+@pytest.fixture
+def cupy(emulated, monkeypatch):
+    """The stand-in for CuPy, imported by whoever imports CuPy; kernels run in the emulator."""
+    with standin.installed(monkeypatch) as module:
+        yield module

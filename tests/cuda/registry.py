@@ -127,6 +127,14 @@ def _update(name):
     return call
 
 
+def _step(name):
+    def call(dtype, columns):
+        _, table, state, grad, _, _, _, _, hyper, scaled = _update(name)(dtype, columns)
+        return update.step, name, table, state, _ids(), grad, -1, hyper, scaled
+
+    return call
+
+
 def _scatter_add(dtype, columns, *, unordered=False):
     driver = scatter.scatter_add_unordered if unordered else scatter.scatter_add
     return driver, np.ones((9, columns), dtype), _ids(), np.ones((64, columns), dtype)
@@ -187,6 +195,8 @@ CALLS = {
     "adam, D odd": (_update("adam"), F32, ODD),
     "adam, float16": (_update("adam"), F16, WIDE),
     "adam, float64": (_update("adam"), F64, WIDE),
+    "step, adam": (_step("adam"), F32, WIDE),
+    "step, rowwise_adagrad": (_step("rowwise_adagrad"), F32, WIDE),
     "scatter_add": (_scatter_add, F32, WIDE),
     "scatter_add_unordered": (_some(_scatter_add, unordered=True), F32, WIDE),
     "segment_sum": (_segment_sum, F32, WIDE),

@@ -175,14 +175,14 @@ def test_an_answer_that_comes_later():
     good = problem.sums()[1]
     bad = problem.ids.copy()
     bad[33] = ROWS
-    with check.mode("later"):
+    with check.mode("later") as answers:
         assert bag.bag_sum(problem.out, problem.table, bad, *problem.inputs()[2:], -1) == -1
         assert np.isnan(problem.out).all()
         assert bag.bag_sum(problem.out, *problem.inputs(), -1) == -1
     same_bits(problem.out, good)
-    assert int(check._pending[0][0][0]) == 33
-    assert check.first_pending()[1] == ROWS
-    check._pending.clear()
+    found, num_rows = answers.first_bad()
+    assert found.base is bad
+    assert num_rows == ROWS
 
 
 def test_parts():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fastemb.kernels import reference
+from fastemb.kernels import checking, reference
 from fastemb.kernels.cuda import check, launch
 from fastemb.kernels.cuda.gather import gather, gather_range
 
@@ -79,7 +79,7 @@ def test_rows_that_begin_anywhere(offset):
 @pytest.mark.usefixtures("emulated")
 def test_an_answer_that_comes_later():
     out, table, ids = problem(np.float32, np.int64, 70, 8)
-    with check.mode("later"):
+    with check.mode("later") as answers:
         assert gather(out, table, ids) == -1
         bad = ids.copy()
         bad[7] = 50
@@ -87,19 +87,46 @@ def test_an_answer_that_comes_later():
         assert gather(other, table, bad) == -1
     np.testing.assert_array_equal(out, table[ids])
     assert np.isnan(other).all()  # nothing is written although nobody has asked
-    found, num_rows = check.first_pending()
+    found, num_rows = answers.first_bad()
     assert found is bad
     assert num_rows == 50
-    assert check.first_pending() is None
+    assert answers.first_bad() == (found, num_rows)
 
 
 @pytest.mark.usefixtures("emulated")
 def test_no_check_at_all():
     out, table, ids = problem(np.float32, np.int64, 70, 8)
-    with check.mode("off"):
+    with check.mode("off") as answers:
         assert gather(out, table, ids) == -1
     np.testing.assert_array_equal(out, table[ids])
-    assert check.first_pending() is None
+    assert answers.first_bad() is None
+
+
+@pytest.mark.usefixtures("emulated")
+def test_many_answers_do_not_pile_up():
+    """What a call leaves behind keeps its indices alive, so the older answers are looked at in between."""
+    out, table, ids = problem(np.float32, np.int64, 5, 4)
+    with check.mode("later") as answers:
+        for k in range(3 * checking.MOST_PENDING):
+            given = ids.copy()
+            given[2] = 50 if k in (70, 72) else 0
+            gather(out, table, given)
+            assert len(answers._pending) <= checking.MOST_PENDING
+            if k == 70:
+                first = given
+    assert answers.first_bad()[0] is first
+
+
+@pytest.mark.usefixtures("emulated")
+def test_modes_within_modes():
+    out, table, ids = problem(np.float32, np.int64, 5, 4)
+    ids[3] = 50
+    with check.mode("later") as outer:
+        with checking.waiting():
+            assert gather(out, table, ids) == 3
+        with checking.unchecked(), checking.waiting():
+            assert checking.current().when == "off"
+    assert outer.first_bad() is None
 
 
 def test_modes():

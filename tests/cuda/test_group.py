@@ -75,8 +75,8 @@ def test_a_bad_index_is_found_and_nothing_written(rng, bad, when):
     indices = rng.integers(0, 50, 100)
     indices[[70, 30]] = bad
     given = outputs(100)
-    with check.mode(when):
+    with check.mode(when) as answers:
         assert group(*given, indices, 50, 3) == (30 if when == "now" else -1)
     assert all((array == UNWRITTEN).all() for array in given)
     if when == "later":
-        assert check.first_pending() == (indices, 50)
+        assert answers.first_bad() == (indices, 50)

@@ -120,10 +120,10 @@ def test_nothing_to_add(add, length, width):
 def test_a_bad_index_is_found_and_nothing_changed(rng, add, when, bad):
     target, indices, updates = problem(rng, np.float32, 4, rng.integers(0, 50, 90))
     indices[[70, 20]] = bad
-    with unchanged(target), check.mode(when):
+    with unchanged(target), check.mode(when) as answers:
         assert add(target, indices, updates) == (20 if when == "now" else -1)
     if when == "later":
-        assert check.first_pending() == (indices, 50)
+        assert answers.first_bad() == (indices, 50)
 
 
 def test_range_form(rng):

@@ -206,12 +206,12 @@ def test_range_form_does_its_runs_alone(rng):
 def test_a_bad_row_changes_nothing(rng, rule, when):
     weight, state, grad, rows, starts, positions, hyper = problem(rng, rule, "float32", 12, some_indices(rng))
     rows[4:] += 100
-    with unchanged(weight, *state), check.mode(when):
+    with unchanged(weight, *state), check.mode(when) as answers:
         step = getattr(update, RULES[rule][0])
         found = step(weight, state, grad, rows, starts, positions, np.empty(0, np.float32), hyper, False)
     assert found == (4 if when == "now" else -1)
     if when == "later":
-        assert check.first_pending()[1] == 40
+        assert answers.first_bad()[1] == 40
 
 
 @pytest.mark.parametrize("offset", [1, 2])
