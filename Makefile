@@ -48,14 +48,15 @@ test-peers: .venv-peers/.ready
 	@touch $@
 
 # Kernels for CUDA run in an emulator of one thread: those tests take what the others, who mostly compile, leave of the CPU.
+# Tests marked gpu run on a machine that has one: python benches/device.py.
 test: $(READY)
 	@$(MAKE) --no-print-directory --jobs=2 test-cpu test-cuda
 
 test-cpu: $(READY)
-	$(RUN) -m pytest --benchmark-disable -m "not browser and not gate" --ignore tests/cuda
+	$(RUN) -m pytest --benchmark-disable -m "not browser and not gate and not gpu" --ignore tests/cuda --ignore tests/devices
 
 test-cuda: $(READY)
-	[ "$$(uname)" != Linux ] || nice -n 19 $(RUN) -m pytest -q --benchmark-disable tests/cuda
+	nice -n 19 $(RUN) -m pytest -q --benchmark-disable -m "not gpu" tests/cuda tests/devices
 
 # Chromium and npm have to be there.
 test-browser: $(VENV)/.browser

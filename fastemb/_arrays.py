@@ -1,16 +1,30 @@
-"""What an index, table or gradient array may be, and which kernels serve it."""
+"""What an index, table or gradient array may be."""
 
 from __future__ import annotations
 
-import functools
-import os
+import math
 from collections.abc import Iterator, Mapping
-from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ._devices import (
+    HOST,
+    as_cupy,
+    device_of,
+    is_aligned,
+    is_array,
+    is_on_gpu,
+    is_writeable,
+    kernel_floats,
+    namespace,
+    require_cuda_dtype,
+    require_host,
+    require_one_device,
+    to_device,
+    type_name,
+)
 from .kernels import accumulator as accumulator
 
 Indices = NDArray[Any]
@@ -35,52 +49,28 @@ _KERNEL_INDICES = (np.dtype(np.int64), np.dtype(np.int32))
 _KERNEL_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
-# Backends
-
-
-@functools.cache
-def cpu() -> ModuleType:
-    """The Numba kernels, imported at the first operation; the NumPy ones where Numba is told not to compile."""
-    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}:
-        return reference()
-    from .kernels import cpu as module
-
-    return module
-
-
-@functools.cache
-def reference() -> ModuleType:
-    """The NumPy kernels."""
-    from .kernels import reference as module
-
-    return module
-
-
-def backend(table: Table) -> ModuleType:
-    """The kernels that can work on `table` where it lies."""
-    return cpu() if table.dtype in _KERNEL_FLOATS and table.flags.aligned else reference()
-
-
 # Indices
 
 
 def as_array(value: Any, name: str) -> NDArray[Any]:
-    """A plain ndarray of the caller's array, tensor, number or nested list; no copy where it is an array."""
+    """A plain array of the caller's array, tensor, number or nested list: CuPy's of what is on a GPU, else NumPy's.
+
+    No copy where it is an array.
+    """
     if isinstance(value, np.ma.MaskedArray):
         msg = f"{name} must be a NumPy array without a mask, got MaskedArray"
         raise TypeError(msg)
     if isinstance(value, np.ndarray):
         return value if type(value) is np.ndarray else value.view(np.ndarray)
-    if hasattr(value, "__cuda_array_interface__"):
-        msg = f"{name} are on a CUDA device, and this version has kernels for the CPU alone: copy them to the host"
-        raise TypeError(msg)
-    if hasattr(value, "__dlpack__"):
-        try:
-            return np.from_dlpack(value)
-        except BufferError as error:
-            msg = f"{name} of type {_type_name(value)} cannot be read through DLPack: {error}"
-            raise TypeError(msg) from error
-    return np.asarray(value)
+    if is_on_gpu(value):
+        return as_cupy(value, name)
+    if not hasattr(value, "__dlpack__"):
+        return np.asarray(value)
+    try:
+        return np.from_dlpack(value)
+    except BufferError as error:
+        msg = f"{name} of type {type_name(value)} cannot be read through DLPack: {error}"
+        raise TypeError(msg) from error
 
 
 def read_once(value: Any, name: str) -> Any:
@@ -88,16 +78,19 @@ def read_once(value: Any, name: str) -> Any:
     return value if isinstance(value, (list, tuple)) else as_array(value, name)
 
 
-def _type_name(value: object) -> str:
-    kind = type(value)
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+def beside(array: NDArray[Any], given: Any, name: str, other: NDArray[Any], other_name: str = "weight") -> NDArray[Any]:
+    """The array on the device of `other`: what was given as numbers goes there, an array has to be there."""
+    if type(array) is type(other) is np.ndarray:
+        return array
+    if is_array(given) or isinstance(other, np.ndarray):
+        require_one_device({other_name: other, name: array})
+        return array
+    return array if array.dtype == object else to_device(array, device_of(other))
 
 
 def _python_leaves(value: Any) -> NDArray[Any] | None:
     """The Python objects in nested lists, or None for what has a dtype of its own."""
-    if hasattr(value, "__array__") or hasattr(value, "__dlpack__"):
-        return None
-    return np.array(value, dtype=object)
+    return None if is_array(value) or hasattr(value, "__array__") else np.array(value, dtype=object)
 
 
 def _are_integers(leaves: NDArray[Any]) -> bool:
@@ -111,16 +104,25 @@ def _is_beyond_64_bits(array: NDArray[Any]) -> bool:
     return np.asarray(array.tolist()).dtype.kind not in "iu"
 
 
-def as_indices(indices: TensorLike, name: str = "indices") -> Indices:
-    """An integer array with the values of `indices`, not yet checked against a table.
+def as_indices(
+    indices: TensorLike, name: str = "indices", *, like: NDArray[Any] | None = None, like_name: str = "weight"
+) -> Indices:
+    """An integer array with the values of `indices`, not yet checked against a table; on the device of `like`.
 
     Python integers beyond 64 bits stay in an object array: they are out of range of every table. What was returned
     once is returned as it is: whoever reads indices once, before a lookup that writes, may hand them on.
     """
     if type(indices) is np.ndarray and (indices.dtype.kind in "iu" or _is_beyond_64_bits(indices)):
-        return indices
-    array = as_array(indices, name)
-    leaves = None if isinstance(indices, np.ndarray) else _python_leaves(indices)
+        array = indices
+    else:
+        require_host(indices, name, like, like_name)
+        array = _integers(as_array(indices, name), indices, name)
+    return array if like is None else beside(array, indices, name, like, like_name)
+
+
+def _integers(array: NDArray[Any], given: Any, name: str) -> Indices:
+    """The array that was made of what was given, if those are integers."""
+    leaves = None if isinstance(given, np.ndarray) else _python_leaves(given)
     if leaves is None:
         if array.dtype.kind in "iu":
             return array
@@ -145,6 +147,8 @@ def _is_one_hot(array: NDArray[Any]) -> bool:
 def index_error(indices: Indices, num_rows: int) -> IndexError:
     """The error for indices of which at least one is outside ``[0, num_rows)``."""
     flat = indices.ravel()
+    if not isinstance(flat, np.ndarray):
+        flat = to_device(flat, HOST)
     first = int(np.argmax((flat < 0) | (flat >= num_rows)))
     lo, hi = int(flat.min()), int(flat.max())
     text = f"Embedding indices must be in [0, {num_rows}), but got values in [{lo}, {hi}] (first at position {first})."
@@ -155,7 +159,7 @@ def index_error(indices: Indices, num_rows: int) -> IndexError:
 
 def kernel_indices(indices: Indices) -> Indices | None:
     """The indices as a kernel takes them, flat, if that needs no copy."""
-    if indices.dtype in _KERNEL_INDICES and indices.flags.c_contiguous and indices.flags.aligned:
+    if indices.dtype in _KERNEL_INDICES and indices.flags.c_contiguous and is_aligned(indices):
         return indices.reshape(-1)
     return None
 
@@ -188,7 +192,8 @@ def all_indices(indices: Indices, num_rows: int) -> Indices:
     """The indices as a kernel takes them, flat; copied, after the check, where they have to be widened."""
     flat = kernel_indices(indices)
     if flat is None:
-        check_indices(indices, num_rows)
+        if isinstance(indices, np.ndarray) or indices.dtype == np.uint64:  # else a kernel looks at what was widened
+            check_indices(indices, num_rows)
         flat = indices.astype(np.int64).reshape(-1)
     return flat
 
@@ -200,23 +205,34 @@ def as_table(weight: Any, name: str = "weight", *, write: bool = False) -> Table
     """A two-dimensional float array that kernels may read, or with `write` change in place."""
     if type(weight) is np.ndarray and weight.dtype in _KERNEL_FLOATS and weight.ndim == 2 and not write:
         return weight
-    if not isinstance(weight, np.ndarray):
-        msg = f"{name} must be a NumPy array, got {_type_name(weight)}"
+    if not is_array(weight):
+        msg = f"{name} must be an array, got {type_name(weight)}"
         raise TypeError(msg)
     table = as_array(weight, name)
+    if not isinstance(table, np.ndarray):
+        require_one_device({name: table})
+        require_cuda_dtype(table.dtype, name)
     if not _is_float(table.dtype):
         msg = f"{name} must be float16, bfloat16, float32 or float64, got {table.dtype}"
         raise TypeError(msg)
     if table.ndim != 2:
         msg = f"{name} must be 2-D (N, D), got shape {table.shape}"
         raise ValueError(msg)
-    if write:
+    if not isinstance(table, np.ndarray):
+        _require_contiguous(table, name)
+    elif write:
         _require_writeable_rows(table, name)
     return table
 
 
 def _is_float(dtype: np.dtype[Any]) -> bool:
     return (dtype.kind == "f" and dtype.itemsize <= 8) or dtype.name == "bfloat16"
+
+
+def _require_contiguous(table: Table, name: str) -> None:
+    if not table.flags.c_contiguous:
+        msg = f"{name} must be C-contiguous on a GPU, got strides {table.strides} of shape {table.shape}"
+        raise ValueError(msg)
 
 
 def _require_writeable_rows(weight: Table, name: str) -> None:
@@ -235,22 +251,22 @@ def _require_writeable_rows(weight: Table, name: str) -> None:
         raise ValueError(msg)
 
 
-def as_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """The caller's output array, plain, if it is exactly what the operation would have made."""
-    if not isinstance(out, np.ndarray):
-        msg = f"out must be a NumPy array, got {_type_name(out)}"
+def as_out(out: Any, shape: tuple[int, ...], dtype: np.dtype[Any], like: NDArray[Any]) -> NDArray[Any]:
+    """The caller's output array, plain, if it is exactly what the operation would have made beside `like`."""
+    if not is_array(out):
+        msg = f"out must be an array, got {type_name(out)}"
         raise TypeError(msg)
-    out = as_array(out, "out")
-    if out.shape != shape:
-        msg = f"out must have shape {shape}, got {out.shape}"
+    require_host(out, "out", like, "weight")
+    plain = beside(as_array(out, "out"), out, "out", like)
+    if plain.shape != shape:
+        msg = f"out must have shape {shape}, got {plain.shape}"
         raise ValueError(msg)
-    if out.dtype != dtype:
-        msg = f"out must have dtype {dtype}, got {out.dtype}"
+    if plain.dtype != dtype:
+        msg = f"out must have dtype {dtype}, got {plain.dtype}"
         raise ValueError(msg)
-    if not out.flags.c_contiguous or not out.flags.writeable:
+    if not plain.flags.c_contiguous or not is_writeable(plain):
         msg = "out must be C-contiguous and writeable"
         raise ValueError(msg)
-    plain: NDArray[Any] = out
     return plain
 
 
@@ -260,12 +276,15 @@ def require_disjoint(written: Mapping[str, NDArray[Any]], read: Mapping[str, NDA
     for i, name in enumerate(names):
         others = {other: written[other] for other in names[i + 1 :]} | dict(read)
         for other, array in others.items():
-            if np.may_share_memory(written[name], array) and _overlap(written[name], array):
+            alike = type(written[name]) is type(array)
+            if alike and namespace(array).may_share_memory(written[name], array) and _overlap(written[name], array):
                 msg = f"{name} must not overlap {other} in memory"
                 raise ValueError(msg)
 
 
 def _overlap(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    if not isinstance(a, np.ndarray):
+        return True  # tables are contiguous there, so what lies between their ends is theirs
     try:
         return np.shares_memory(a, b, max_work=10_000)  # type: ignore[arg-type]  # the stub knows two values alone
     except np.exceptions.TooHardError:
@@ -275,11 +294,22 @@ def _overlap(a: NDArray[Any], b: NDArray[Any]) -> bool:
 # Gradients
 
 
-def as_gradient(grad: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: str = "grad") -> NDArray[Any]:
+def as_gradient(
+    grad: Any,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    name: str = "grad",
+    *,
+    like: NDArray[Any] | None = None,
+    like_name: str = "weight",
+) -> NDArray[Any]:
     """A real array of `shape` whose dtype casts safely to the table's accumulation dtype; not cast yet.
+
+    It lies on the device of `like`.
 
     Python numbers have no dtype of their own and take the accumulation dtype.
     """
+    require_host(grad, name, like, like_name)
     array = as_array(grad, name)
     wanted = accumulator(dtype)
     leaves = None if isinstance(grad, np.ndarray) else _python_leaves(grad)
@@ -297,7 +327,7 @@ def as_gradient(grad: Any, shape: tuple[int, ...], dtype: np.dtype[Any], name: s
     if array.shape != shape:
         msg = f"{name} must have shape {shape}, got {array.shape}"
         raise ValueError(msg)
-    return array
+    return array if like is None else beside(array, grad, name, like, like_name)
 
 
 def as_rows_of_gradient(grad: Any, indices: Indices, name: str = "grad") -> NDArray[Any]:
@@ -316,12 +346,24 @@ def is_gradient_dtype(dtype: np.dtype[Any], wanted: np.dtype[Any]) -> bool:
 
 
 def kernel_gradient(grad: NDArray[Any]) -> NDArray[Any] | None:
-    """The gradient as (L, D), if the Numba kernels can read it where it lies."""
-    if grad.dtype not in _KERNEL_FLOATS or not grad.flags.aligned:
+    """The gradient as (L, D), if the compiled kernels can read it where it lies."""
+    if grad.dtype not in kernel_floats(grad) or not is_aligned(grad):
         return None
     width = grad.shape[-1]
-    rows = grad.size // width if width else int(np.prod(grad.shape[:-1]))
+    rows = grad.size // width if width else math.prod(grad.shape[:-1])
+    if not isinstance(grad, np.ndarray):
+        return grad.reshape(rows, width) if grad.flags.c_contiguous else None
     try:
         return grad.reshape((rows, width), copy=False)
     except ValueError:  # strides that no two-dimensional view has
         return None
+
+
+def cast_gradient(grad: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """The gradient as (L, D), copied in `dtype` if the compiled kernels cannot read it where it lies."""
+    readable = kernel_gradient(grad)
+    if readable is None:
+        with np.errstate(all="ignore"):
+            copy = namespace(grad).ascontiguousarray(grad.astype(dtype))
+        readable = copy.reshape(math.prod(copy.shape[:-1]), copy.shape[-1])
+    return readable

@@ -17,14 +17,14 @@ from ._arrays import (
     Table,
     TensorLike,
     accumulator,
+    all_indices,
     as_gradient,
     as_indices,
     check_indices,
-    cpu,
     index_error,
     kernel_indices,
-    reference,
 )
+from ._devices import HOST, compiled, cpu, namespace, reference, to_device, unchecked
 
 MODES = ("sum", "mean", "sqrtn", "max")
 
@@ -59,7 +59,7 @@ class Bags(NamedTuple):
     ) -> Bags:
         """Check everything but the range of the indices."""
         check_mode(mode)
-        ids = as_indices(indices)
+        ids = as_indices(indices, like=table)
         bounds = _bounds(ids, offsets, include_last_offset)
         padding = _options.padding(padding_idx, table.shape[0])
         dtype = accumulator(table.dtype)
@@ -68,9 +68,9 @@ class Bags(NamedTuple):
             if mode == "max":
                 msg = "per_sample_weights cannot be used with mode 'max'"
                 raise ValueError(msg)
-            weights = as_gradient(per_sample_weights, ids.shape, table.dtype, "per_sample_weights")
+            weights = as_gradient(per_sample_weights, ids.shape, table.dtype, "per_sample_weights", like=table)
             with np.errstate(all="ignore"):
-                weights = np.require(weights, dtype, ["C", "A"]).reshape(-1)
+                weights = _as_kernels_take(weights, dtype).reshape(-1)
         return cls(ids, bounds, weights, mode, NO_PADDING if padding is None else padding, dtype)
 
     @property
@@ -81,7 +81,10 @@ class Bags(NamedTuple):
     @property
     def numbers(self) -> NDArray[np.int64]:
         """The bag of each position, (L,)."""
-        numbers: NDArray[np.int64] = np.repeat(np.arange(self.size), np.diff(self.offsets))
+        xp = namespace(self.offsets)
+        numbers: NDArray[np.int64] = xp.arange(self.ids.size)
+        with unchecked(numbers):
+            compiled(numbers).bag_numbers(numbers, numbers, self.offsets)
         return numbers
 
     @property
@@ -98,21 +101,27 @@ class Bags(NamedTuple):
         """What the weighted sums are divided by, (B,), given the indices as kernels read them; None for nothing."""
         if self.mode in ("sum", "max"):
             return None
+        xp = namespace(self.offsets)
+        divisors: NDArray[Any]
         if self.weights is None and self.padding == NO_PADDING:
-            counts = np.diff(self.offsets)
-            return (counts if self.mode == "mean" else np.sqrt(counts)).astype(self.dtype)
-        divisors = np.empty(self.size, self.dtype)
-        factors = self.or_none(self.weights)
-        cpu().bag_divisors(divisors, flat, self.offsets, factors, self.padding, self.mode == "sqrtn")
+            counts = xp.diff(self.offsets)
+            divisors = (counts if self.mode == "mean" else xp.sqrt(counts)).astype(self.dtype)
+        else:
+            divisors, factors = xp.empty(self.size, self.dtype), self.or_none(self.weights)
+            squared = self.mode == "sqrtn"
+            compiled(divisors).bag_divisors(divisors, flat, self.offsets, factors, self.padding, squared)
         return divisors
 
     def or_none(self, numbers: NDArray[Any] | None) -> NDArray[Any]:
         """Numbers as a kernel takes them: an empty array for none."""
-        return np.empty(0, self.dtype) if numbers is None else numbers
+        if numbers is not None:
+            return numbers
+        none: NDArray[Any] = namespace(self.offsets).empty(0, self.dtype)
+        return none
 
     def pool(self, out: NDArray[Any], table: Table, kernels: ModuleType) -> None:
         """Write the pooled rows, (B, D); IndexError, and nothing written, if an index is out of range."""
-        flat = kernel_indices(self.ids)
+        flat = kernel_indices(self.ids) if isinstance(table, np.ndarray) else all_indices(self.ids, table.shape[0])
         if flat is not None:
             if self.pool_flat(out, table, kernels, flat) >= 0:
                 raise index_error(self.ids, table.shape[0])
@@ -150,6 +159,14 @@ class Bags(NamedTuple):
             start = stop
 
 
+def _as_kernels_take(numbers: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Contiguous and aligned numbers of a dtype; no copy of those that are."""
+    if isinstance(numbers, np.ndarray):
+        return np.require(numbers, dtype, ["C", "A"])
+    contiguous: NDArray[Any] = namespace(numbers).ascontiguousarray(numbers, dtype)
+    return contiguous
+
+
 def check_mode(mode: str, scale_grad_by_freq: bool = False) -> None:
     """ValueError for an unknown mode, or one whose gradients cannot be scaled although they should be."""
     _options.choice("mode", mode, MODES)
@@ -165,7 +182,7 @@ def _bounds(ids: Indices, offsets: TensorLike | None, include_last_offset: bool)
             msg = "offsets must be None for 2-D indices: each row is a bag"
             raise ValueError(msg)
         bags, length = ids.shape
-        rows: NDArray[np.int64] = np.arange(bags + 1) * length
+        rows: NDArray[np.int64] = namespace(ids).arange(bags + 1) * length
         return rows
     if ids.ndim != 1:
         msg = f"indices must be 1-D with offsets, or 2-D, got shape {ids.shape}"
@@ -173,10 +190,12 @@ def _bounds(ids: Indices, offsets: TensorLike | None, include_last_offset: bool)
     if offsets is None:
         msg = "offsets must be given for 1-D indices"
         raise ValueError(msg)
-    begins = as_indices(offsets, "offsets")
+    begins = as_indices(offsets, "offsets", like=ids, like_name="indices")
     if begins.ndim != 1:
         msg = f"offsets must be 1-D, got shape {begins.shape}"
         raise ValueError(msg)
+    if not isinstance(begins, np.ndarray):
+        return _bounds_on_gpu(begins, ids.size, include_last_offset)
     bounds = np.empty(begins.size + 1, np.int64)
     if not begins.size or kernel_indices(begins) is None or not close_offsets()(bounds, begins, ids.size):
         _check_offsets(begins, ids.size, include_last_offset)
@@ -186,6 +205,17 @@ def _bounds(ids: Indices, offsets: TensorLike | None, include_last_offset: bool)
             _check_offsets(begins, ids.size, include_last_offset)
         return bounds[:-1]
     return bounds
+
+
+def _bounds_on_gpu(begins: Indices, size: int, include_last_offset: bool) -> NDArray[np.int64]:
+    """The same where the offsets are on a GPU: the host waits for one number, whether they are right."""
+    xp = namespace(begins)
+    bounds: NDArray[np.int64] = xp.empty(begins.size + 1, np.int64)
+    bounds[:-1], bounds[-1] = begins, size
+    wrong = not begins.size or bool((bounds[:1] != 0).any() | (bounds[1:] < bounds[:-1]).any())
+    if wrong or include_last_offset:
+        _check_offsets(to_device(begins, HOST), size, include_last_offset)
+    return bounds[:-1] if include_last_offset else bounds
 
 
 @functools.cache

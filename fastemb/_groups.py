@@ -10,13 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import buffers
-from ._arrays import BLOCK, Indices, all_indices, backend, cpu, index_error, kernel_gradient
+from ._arrays import BLOCK, Indices, all_indices, cast_gradient, index_error, kernel_gradient
+from ._devices import backend, compiled, empty, namespace, reference, unchecked, waiting
 from .kernels import SUM_BLOCK, accumulator
 from .rowgrad import RowGrad, hand_over
 
 NORM_BYTES = 1 << 18
 """Of summed gradient rows that are there at a time to take their norm."""
+
+NORM_BYTES_ON_GPU = 1 << 28
+"""There each time is a wait for the device."""
 
 Block = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[Any]]
 
@@ -36,23 +39,29 @@ class Groups(NamedTuple):
     def of(cls, indices: Indices, num_rows: int, padding_idx: int | None = None) -> Groups:
         """Group `indices`, positions with `padding_idx` left out; IndexError if one is outside ``[0, num_rows)``."""
         flat = all_indices(indices, num_rows)
-        rows, positions, starts = buffers.empty((3, flat.size + 1), np.dtype(np.int64))
-        count = np.empty(1, np.int64)
+        rows, positions, starts = empty((3, flat.size + 1), np.dtype(np.int64), flat)
+        count = namespace(flat).empty(1, np.int64)
         skipped = -1 if padding_idx is None else padding_idx
-        if cpu().group(rows[:-1], starts, positions[:-1], count, flat, num_rows, skipped) >= 0:
-            raise index_error(indices, num_rows)
+        with waiting(flat):  # for the count
+            if compiled(flat).group(rows[:-1], starts, positions[:-1], count, flat, num_rows, skipped) >= 0:
+                raise index_error(indices, num_rows)
         distinct = int(count[0])
         return cls(rows[:distinct], starts[: distinct + 1], positions[: int(starts[distinct])])
 
     def runs(self) -> NDArray[np.int64]:
         """The run of each position."""
-        return np.repeat(np.arange(self.rows.size), np.diff(self.starts))
+        runs: NDArray[np.int64] = namespace(self.starts).arange(self.positions.size)
+        with unchecked(runs):
+            compiled(runs).bag_numbers(runs, runs, self.starts)
+        return runs
 
     def where(self, chosen: NDArray[np.bool]) -> Groups:
         """The groups of some of the positions; rows that are left without any are left out."""
-        lengths = np.bincount(self.runs()[chosen], minlength=self.rows.size)
+        xp = namespace(self.starts)
+        lengths = xp.bincount(self.runs()[chosen], minlength=self.rows.size)
         left = lengths > 0
-        starts = np.concatenate(([0], np.cumsum(lengths[left])))
+        starts = xp.zeros(int(left.sum()) + 1, np.int64)
+        starts[1:] = xp.cumsum(lengths[left])
         coefficients = None if self.coefficients is None else self.coefficients[chosen]
         return Groups(self.rows[left], starts, self.positions[chosen], coefficients)
 
@@ -68,27 +77,31 @@ class Groups(NamedTuple):
         self, max_norm: float, grad: NDArray[Any], num_rows: int, dtype: np.dtype[Any], *, scale_grad_by_freq: bool
     ) -> Groups:
         """With the gradient scaled to at most a norm, as `RowGrad.clip_norm_` does, a block of sums at a time."""
-        norm, size = 0.0, max(1, NORM_BYTES // max(1, grad.shape[-1] * dtype.itemsize))
-        for block in self.blocks(size):
+        norm, bytes_of_row = 0.0, max(1, grad.shape[-1] * dtype.itemsize)
+        at_once = NORM_BYTES if isinstance(grad, np.ndarray) else NORM_BYTES_ON_GPU
+        for block in self.blocks(max(1, at_once // bytes_of_row)):
             norm = math.hypot(
                 norm, row_gradient(block, grad, num_rows, dtype, scale_grad_by_freq=scale_grad_by_freq).norm()
             )
         if not (math.isfinite(norm) and norm > max_norm):
             return self
-        ones = np.ones(1, dtype) if self.coefficients is None else self.coefficients
-        factors = np.broadcast_to(ones * dtype.type(max_norm / norm), self.positions.shape)
-        return self._replace(coefficients=np.ascontiguousarray(factors))
+        xp = namespace(grad)
+        ones = xp.ones(1, dtype) if self.coefficients is None else self.coefficients
+        factors = xp.broadcast_to(ones * dtype.type(max_norm / norm), self.positions.shape)
+        return self._replace(coefficients=xp.ascontiguousarray(factors))
 
 
 def row_gradient(
     groups: Groups, grad: NDArray[Any], num_rows: int, dtype: np.dtype[Any], *, scale_grad_by_freq: bool
 ) -> RowGrad:
     """The gradient of a lookup whose indices are grouped, summed in `dtype`."""
-    values = np.empty((groups.rows.size, grad.shape[-1]), dtype)
-    numbered = groups._replace(rows=np.arange(groups.rows.size))
+    xp = namespace(grad)
+    values = xp.empty((groups.rows.size, grad.shape[-1]), dtype)
+    numbered = groups._replace(rows=xp.arange(groups.rows.size))
     kernels = backend(values)
-    for (terms, *runs), scale in gradient_blocks(grad, numbered, kernels, dtype, scale_grad_by_freq):
-        kernels.segment_sum(values, terms, *runs, scale)
+    with unchecked(values):
+        for (terms, *runs), scale in gradient_blocks(grad, numbered, kernels, dtype, scale_grad_by_freq):
+            kernels.segment_sum(values, terms, *runs, scale)
     return hand_over(groups.rows.copy(), values, num_rows)
 
 
@@ -97,12 +110,15 @@ def gradient_blocks(
 ) -> Iterator[tuple[Block, bool]]:
     """What a kernel is called with to apply a gradient ``(*indices.shape, D)``: one block if it can read it as it is.
 
-    Otherwise blocks of whole runs, cast to the accumulation dtype, at most `BLOCK` gradient rows at a time. The bits
-    are those of the array cast as a whole.
+    On a GPU it is one block in any case, copied if it has to be cast. Otherwise blocks of whole runs, cast to the
+    accumulation dtype, at most `BLOCK` gradient rows at a time. The bits are those of the array cast as a whole.
     """
     wanted = accumulator(dtype)
-    none = np.empty(0, wanted)
-    flat = kernel_gradient(grad) if kernels is cpu() else None
+    none = namespace(grad).empty(0, wanted)
+    if not isinstance(grad, np.ndarray):
+        flat: NDArray[Any] | None = cast_gradient(grad, wanted)
+    else:
+        flat = None if kernels is reference() else kernel_gradient(grad)
     rows, starts, positions, coefficients = groups
     if flat is not None:
         yield (flat, rows, starts, positions, none if coefficients is None else coefficients), scale_grad_by_freq

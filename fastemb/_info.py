@@ -10,7 +10,7 @@ from typing import Any
 
 import fastemb
 
-from ._compat import version_of
+from ._compat import cuda_problem, cupy, version_of
 
 ENVIRONMENT = (
     "FASTEMB_CACHE",
@@ -36,14 +36,14 @@ def info() -> dict[str, Any]:
         "cpu": cpu(),
         "cache": _cache(),  # first: it imports the kernels
         "threads": _threads(),
-        "gpu": {"available": False, "reason": f"fastemb {fastemb.__version__} has kernels for the CPU alone"},
+        "gpu": gpu(),
         "environment": {name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
     }
 
 
 def versions() -> dict[str, str | None]:
     """Versions of fastemb, Python and the packages it works with; None where one is not installed."""
-    packages = ("numpy", "numba", "llvmlite", "ml_dtypes", "scipy")
+    packages = ("numpy", "numba", "llvmlite", "numba-cuda", "ml_dtypes", "scipy")
     return {
         "fastemb": fastemb.__version__,
         "python": platform.python_version(),
@@ -55,6 +55,25 @@ def cpu() -> dict[str, Any]:
     """Model, usable cores and cache sizes in bytes (of the first core, where Linux tells)."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {"model": _cpu_model(), "machine": platform.machine(), "cores": usable, "caches": _caches()}
+
+
+def gpu() -> dict[str, Any]:
+    """The GPUs that arrays can be on, or why there are none."""
+    problem = cuda_problem()
+    if problem is not None:
+        return {"available": False, "reason": str(problem)}
+    library = cupy()
+    runtime = library.cuda.runtime
+    devices = {}
+    for number in range(runtime.getDeviceCount()):
+        found = runtime.getDeviceProperties(number)
+        devices[f"cuda:{number}"] = {
+            "model": found["name"].decode(),
+            "compute_capability": library.cuda.Device(number).compute_capability,
+            "memory": found["totalGlobalMem"],
+        }
+    versions = {"driver": runtime.driverGetVersion(), "runtime": runtime.runtimeGetVersion()}
+    return {"available": True, "cupy": library.__version__, **versions, "devices": devices}
 
 
 def _cpu_model() -> str:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ._arrays import BLOCK, as_array, backend, reference
+from ._arrays import BLOCK, as_array
+from ._devices import HOST, backend, device_of, namespace, reference, to_device, unchecked
 from .kernels import SERIES_TERMS as TERMS
 
 GREATEST = 1e100
@@ -23,8 +24,8 @@ class Missed:
     Steps are counted from then: `last` is (N,), `rates` and `growth` have an entry for each step and one before them.
     """
 
-    def __init__(self, num_rows: int) -> None:
-        self.last = np.zeros(num_rows, np.int64)
+    def __init__(self, num_rows: int, like: NDArray[Any]) -> None:
+        self.last = namespace(like).zeros(num_rows, np.int64)
         self.restart()
 
     def restart(self) -> None:
@@ -69,7 +70,8 @@ class Missed:
 
     def checked(self, saved: Mapping[str, Any]) -> tuple[NDArray[Any], NDArray[Any]]:
         """The two arrays of a `state_dict`, or a ValueError."""
-        last, history = as_array(saved["last"], "state 'last'"), as_array(saved["history"], "state 'history'")
+        last = to_device(as_array(saved["last"], "state 'last'"), device_of(self.last))
+        history = to_device(as_array(saved["history"], "state 'history'"), HOST)
         if history.dtype != np.float64 or history.ndim != 2 or len(history) != 2 or history.shape[1] == 0:
             got = f"{history.shape} and {history.dtype}"
             msg = f"state 'history' must have shape (2, steps + 1) and dtype float64, got {got}"
@@ -142,9 +144,11 @@ class Replay(NamedTuple):
             return
         longest = 1 << missed.now.bit_length()  # so that few different ones are made while steps are counted
         terms = series(self.fading, self.slowing, state[0].dtype, longest)
+        where = device_of(table)
+        steps = [to_device(array, where) for array in (missed.rates, missed.growth, *terms)]
         kernels = backend(table)
         kernel = getattr(kernels, self.kernel)
         block = BLOCK // 8 if kernels is reference() else rows.size  # the reference makes float64 copies of the rows
-        for start in range(0, rows.size, block):
-            some = rows[start : start + block]
-            kernel(table, state, missed.last, some, missed.rates, missed.growth, *terms, self.hyper)
+        with unchecked(table):
+            for start in range(0, rows.size, block):
+                kernel(table, state, missed.last, rows[start : start + block], *steps, self.hyper)

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import _options
 from ._arrays import as_array, as_table
+from ._devices import checked, device_of, to_device
 from ._missed import Missed
 
 
 def same_kind(name: str, saved: Any, own: NDArray[Any]) -> NDArray[Any]:
-    """A saved array, if it has the shape and dtype of the one that it is to replace."""
+    """A saved array, if it has the shape and dtype of the one that it is to replace, brought to its device."""
     array = as_array(saved, name)
     if array.shape != own.shape or array.dtype != own.dtype:
         msg = f"{name} must have shape {own.shape} and dtype {own.dtype}, got {array.shape} and {array.dtype}"
         raise ValueError(msg)
-    return array
+    return to_device(array, device_of(own))
 
 
 def require_entries(name: str, saved: Any, wanted: set[str]) -> None:
@@ -35,7 +36,7 @@ def require_entries(name: str, saved: Any, wanted: set[str]) -> None:
 
 def in_columns(array: Any) -> Any:
     """An array of one number a row, (N,), as the (N, 1) that kernels take; anything else as it is."""
-    return array[:, np.newaxis] if isinstance(array, np.ndarray) and array.ndim == 1 else array
+    return array[:, np.newaxis] if getattr(array, "ndim", 0) == 1 else array
 
 
 @dataclasses.dataclass(eq=False)
@@ -65,6 +66,25 @@ class State:
             The arrays themselves.
         """
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("step", "missed")}
+
+    def to(self, device: str) -> Self:
+        """Move the arrays to a device.
+
+        Parameters
+        ----------
+        device : {"cpu", "cuda"}
+            Where to; "cuda:1" is the second GPU.
+
+        Returns
+        -------
+        State
+            This state.
+        """
+        moved = {name: to_device(array, checked(device)) for name, array in self.arrays().items()}
+        if self.missed:
+            self.missed.last = to_device(self.missed.last, checked(device))
+        vars(self).update(moved)
+        return self
 
     def state_dict(self) -> dict[str, Any]:
         """The step count and the arrays by name.

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import buffers
-from ._arrays import TensorLike, as_gradient, as_out, as_table, backend, cpu, index_error, require_disjoint
+from ._arrays import TensorLike, as_gradient, as_out, as_table, index_error, require_disjoint
 from ._bag_grad import bag_gradient, weight_gradient
 from ._bags import NO_PADDING, Bags, check_mode, close_offsets
+from ._devices import backend, cpu, empty, is_aligned
 from .rowgrad import RowGrad
 
 _S = TypeVar("_S", bound=np.generic)
@@ -104,11 +105,11 @@ def embedding_bag(
     bags = Bags.of(table, indices, offsets, mode, per_sample_weights, padding_idx, include_last_offset)
     shape, dtype = (bags.size, table.shape[1]), table.dtype.newbyteorder("=")
     if out is None:
-        result = buffers.empty(shape, dtype)
+        result = empty(shape, dtype, table)
     else:
-        result = as_out(out, shape, dtype)
+        result = as_out(out, shape, dtype, table)
         require_disjoint({"out": result}, {"weight": table, **bags.arrays()})
-    bags.pool(result, table, backend(table if result.flags.aligned else result))
+    bags.pool(result, table, backend(table if is_aligned(result) else result))
     return result if out is None else out
 
 
@@ -213,7 +214,7 @@ def embedding_bag_grad(
     check_mode(mode, scale_grad_by_freq)
     table = as_table(weight)
     bags = Bags.of(table, indices, offsets, mode, per_sample_weights, padding_idx, include_last_offset)
-    values = as_gradient(grad, (bags.size, table.shape[1]), table.dtype)
+    values = as_gradient(grad, (bags.size, table.shape[1]), table.dtype, like=table)
     return bag_gradient(table, bags, values, scale_grad_by_freq=bool(scale_grad_by_freq))
 
 
@@ -285,5 +286,5 @@ def embedding_bag_weight_grad(
     if mode == "max":
         msg = "mode 'max' has no per_sample_weights"
         raise ValueError(msg)
-    values = as_gradient(grad, (bags.size, table.shape[1]), table.dtype)
+    values = as_gradient(grad, (bags.size, table.shape[1]), table.dtype, like=table)
     return weight_gradient(table, bags, values).reshape(bags.ids.shape)

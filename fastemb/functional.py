@@ -11,19 +11,21 @@ from . import _options
 from ._arrays import (
     BLOCK,
     TensorLike,
+    accumulator,
     all_indices,
+    as_array,
     as_gradient,
     as_indices,
     as_rows_of_gradient,
     as_table,
-    backend,
+    beside,
+    cast_gradient,
     check_indices,
-    cpu,
     index_error,
     kernel_gradient,
-    reference,
     require_disjoint,
 )
+from ._devices import backend, cpu, is_array, reference, unchecked
 from ._groups import Groups, row_gradient
 from .bags import embedding_bag, embedding_bag_grad, embedding_bag_weight_grad
 from .lookup import gather, one_hot
@@ -41,7 +43,9 @@ __all__ = [
 ]
 
 
-def scatter_add(target: NDArray[Any], indices: TensorLike, updates: TensorLike) -> NDArray[Any]:
+def scatter_add(
+    target: NDArray[Any], indices: TensorLike, updates: TensorLike, *, deterministic: bool = True
+) -> NDArray[Any]:
     """Add rows to a table in place; rows of equal indices add up.
 
     ``target[r, :] += sum over {k : indices[k] == r} of updates[k, :]``.
@@ -54,6 +58,9 @@ def scatter_add(target: NDArray[Any], indices: TensorLike, updates: TensorLike) 
         Row numbers in ``[0, N)``.
     updates : array_like, shape ``(*indices.shape, D)``
         Any real dtype that casts safely to that of the sums; must not overlap `target`.
+    deterministic : bool
+        False lets a GPU add float32 and float64 rows in whatever order it comes to them: nothing is sorted, and the
+        bits may differ from call to call. Elsewhere the order is always that of the positions.
 
     Returns
     -------
@@ -84,16 +91,27 @@ def scatter_add(target: NDArray[Any], indices: TensorLike, updates: TensorLike) 
            [1., 1.]])
     """
     table = as_table(target, "target", write=True)
-    ids = as_indices(indices)
-    grad = as_gradient(updates, (*ids.shape, table.shape[1]), table.dtype, "updates")
+    ids = as_indices(indices, like=table, like_name="target")
+    shape = *ids.shape, table.shape[1]
+    grad = as_gradient(updates, shape, table.dtype, "updates", like=table, like_name="target")
     require_disjoint({"target": table}, {"updates": grad, "indices": ids})
     flat = all_indices(ids, table.shape[0])
     kernels = backend(table)
-    terms = kernel_gradient(grad) if kernels is not reference() else None
-    if terms is None and kernels is not reference():
+    if kernels is reference():
+        terms: NDArray[Any] | None = grad.reshape(flat.size, table.shape[1])
+    else:
+        terms = kernel_gradient(grad)
+    if terms is None and isinstance(grad, np.ndarray):
         _scatter_add_cast(table, flat, grad, ids)
-    elif kernels.scatter_add(table, flat, grad.reshape(flat.size, table.shape[1]) if terms is None else terms) >= 0:
-        raise index_error(ids, table.shape[0])
+    else:
+        terms = cast_gradient(grad, accumulator(table.dtype)) if terms is None else terms
+        unordered = not deterministic and not isinstance(table, np.ndarray) and table.dtype != np.float16
+        if unordered:
+            bad = kernels.scatter.scatter_add_unordered(table, flat, terms.astype(table.dtype, copy=False))
+        else:
+            bad = kernels.scatter_add(table, flat, terms)
+        if bad >= 0:
+            raise index_error(ids, table.shape[0])
     return target
 
 
@@ -160,10 +178,12 @@ def embedding_grad(
     (array([0, 2]), array([[2., 2.],
            [1., 1.]], dtype=float32))
     """
-    ids = as_indices(indices)
+    rows = as_array(grad, "grad")
+    ids = as_indices(indices, like=rows if is_array(grad) else None, like_name="grad")
+    rows = beside(rows, grad, "grad", ids, "indices")
     num_rows = _options.integer("num_embeddings", num_embeddings, at_least=0)
     padding = _options.padding(padding_idx, num_rows)
-    array = as_rows_of_gradient(grad, ids)
+    array = as_rows_of_gradient(rows, ids)
     wanted = np.dtype(np.float64 if _needs_float64(array.dtype) else np.float32)
     array = as_gradient(array, (*ids.shape, array.shape[-1]), wanted)
     groups = Groups.of(ids, num_rows, padding)
@@ -221,11 +241,12 @@ def renorm_(
     limit = _options.real("max_norm", max_norm, infinite=True)
     power = _options.real("norm_type", norm_type, above=0.0, infinite=True)
     table = as_table(weight, write=True)
-    ids = as_indices(indices)
+    ids = as_indices(indices, like=table)
     require_disjoint({"weight": table}, {"indices": ids})
     rows = Groups.of(ids, table.shape[0]).rows
     kernels = backend(table)
     block = BLOCK if kernels is reference() else max(1, rows.size)  # the reference makes float64 copies of the rows
-    for start in range(0, rows.size, block):
-        kernels.renorm(table, rows[start : start + block], limit, power)
+    with unchecked(table):
+        for start in range(0, rows.size, block):
+            kernels.renorm(table, rows[start : start + block], limit, power)
     return weight

@@ -14,19 +14,18 @@ from ._arrays import (
     Indices,
     Table,
     TensorLike,
+    all_indices,
     as_indices,
     as_out,
     as_table,
-    backend,
     check_indices,
-    cpu,
     index_blocks,
     index_error,
     kernel_indices,
-    reference,
     require_disjoint,
 )
 from ._compat import as_dtype
+from ._devices import backend, cpu, empty, is_aligned, namespace, reference
 
 _S = TypeVar("_S", bound=np.generic)
 
@@ -131,16 +130,16 @@ def gather(weight: NDArray[_S], indices: TensorLike, *, out: NDArray[_S] | None 
                 raise index_error(indices, num_rows)
             return out
     table = as_table(weight)
-    ids = as_indices(indices)
+    ids = as_indices(indices, like=table)
     num_rows, width = table.shape
     shape = (*ids.shape, width)
     dtype = table.dtype.newbyteorder("=")
     if out is None:
-        result = buffers.empty(shape, dtype)
+        result = empty(shape, dtype, table)
     else:
-        result = as_out(out, shape, dtype)
+        result = as_out(out, shape, dtype, table)
         require_disjoint({"out": result}, {"weight": table, "indices": ids})
-    kernels = backend(table if result.flags.aligned else result)
+    kernels = backend(table if is_aligned(result) else result)
     rows = result.reshape(ids.size, width)
     _fill(rows, table, ids, kernels)
     return result if out is None else out
@@ -149,7 +148,7 @@ def gather(weight: NDArray[_S], indices: TensorLike, *, out: NDArray[_S] | None 
 def _fill(rows: NDArray[Any], table: Table, ids: Indices, kernels: ModuleType) -> None:
     """Copy the rows that `ids` name into `rows`, (L, D); IndexError, and nothing written, if one is out of range."""
     num_rows = table.shape[0]
-    readable = kernel_indices(ids)
+    readable = kernel_indices(ids) if isinstance(table, np.ndarray) else all_indices(ids, num_rows)
     if readable is not None and kernels is not reference():
         if kernels.gather(rows, table, readable) >= 0:
             raise index_error(ids, num_rows)
@@ -164,7 +163,10 @@ def _fill(rows: NDArray[Any], table: Table, ids: Indices, kernels: ModuleType) -
 def gather_columns(out: NDArray[Any], columns: slice, weight: NDArray[Any], indices: Indices) -> None:
     """`gather` into some columns of `out`, (L, D), which the caller has made."""
     table = as_table(weight)
-    _fill(out[:, columns], table, indices, backend(table))
+    if isinstance(table, np.ndarray):
+        _fill(out[:, columns], table, indices, backend(table))
+    else:  # kernels for CUDA write whole rows
+        out[:, columns] = gather(table, indices)
 
 
 def one_hot(indices: TensorLike, num_classes: SupportsIndex, dtype: DTypeLike = np.float32) -> NDArray[Any]:
@@ -209,6 +211,8 @@ def one_hot(indices: TensorLike, num_classes: SupportsIndex, dtype: DTypeLike = 
         msg = f"dtype must be numeric or bool, got {kind}"
         raise TypeError(msg)
     check_indices(ids, classes)
-    out = np.zeros((*ids.shape, classes), kind)
-    np.put_along_axis(out, ids.astype(np.int64)[..., np.newaxis], 1, axis=-1)
-    return out
+    xp = namespace(ids)
+    out = xp.zeros((ids.size, classes), kind)
+    out[xp.arange(ids.size), ids.reshape(-1).astype(np.int64)] = 1
+    dense: NDArray[Any] = out.reshape(*ids.shape, classes)
+    return dense

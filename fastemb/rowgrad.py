@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _options
-from ._arrays import as_array, is_gradient_dtype
+from ._arrays import as_array, beside, is_gradient_dtype
+from ._devices import checked, device_of, is_array, namespace, require_one_device, to_device
 
 
 class RowGrad:
@@ -70,22 +71,25 @@ class RowGrad:
             msg = f"values must be real numbers that cast safely to float64, got {what.dtype}"
             raise TypeError(msg)
         count = _options.integer("num_rows", num_rows, at_least=0)
+        which = beside(which, rows, "rows", what, "values") if is_array(values) else which
+        what = beside(what, values, "values", which, "rows")
         if which.ndim != 1 or what.ndim != 2 or len(which) != len(what):
             msg = f"rows must have shape (U,) and values (U, D), got {which.shape} and {what.shape}"
             raise ValueError(msg)
         if which.size and (int(which.min()) < 0 or int(which.max()) >= count):
             msg = f"rows must be in [0, {count}), got values in [{which.min()}, {which.max()}]"
             raise ValueError(msg)
-        which = which.astype(np.int64)
-        steps = np.diff(which)
-        if (steps <= 0).any():
-            at = int(np.argmax(steps <= 0)) + 1
+        xp, which = namespace(which), which.astype(np.int64)
+        falls = xp.diff(which) <= 0
+        if falls.any():
+            at = int(falls.argmax()) + 1
             msg = f"rows must be ascending and distinct, got {which[at]} after {which[at - 1]} at position {at}"
             raise ValueError(msg)
-        self._set(which, np.array(what, np.result_type(what.dtype, np.float32), order="C"), count)
+        self._set(which, xp.array(what, np.result_type(what.dtype, np.float32), order="C"), count)
 
     def _set(self, rows: NDArray[np.int64], values: NDArray[Any], num_rows: int) -> None:
-        rows.flags.writeable = False
+        if isinstance(rows, np.ndarray):
+            rows.flags.writeable = False
         self._rows, self._values, self._num_rows = rows, values, num_rows
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -120,9 +124,36 @@ class RowGrad:
         (N, D) ndarray
             A new array of the dtype of `values`.
         """
-        dense = np.zeros(self.shape, self.values.dtype)
+        dense: NDArray[Any] = namespace(self.values).zeros(self.shape, self.values.dtype)
         dense[self.rows] = self.values
         return dense
+
+    def to(self, device: str) -> RowGrad:
+        """The gradient on a device.
+
+        Parameters
+        ----------
+        device : {"cpu", "cuda"}
+            Where to; "cuda:1" is the second GPU.
+
+        Returns
+        -------
+        RowGrad
+            This one if it lies there, else a copy.
+
+        Raises
+        ------
+        ImportError
+            A GPU without CuPy or numba-cuda.
+        RuntimeError
+            No GPU.
+        ValueError
+            Another device.
+        """
+        where = checked(device)
+        if where == device_of(self.values):
+            return self
+        return hand_over(to_device(self._rows, where), to_device(self._values, where), self._num_rows)
 
     def norm(self) -> float:
         """Euclidean norm over all elements, ``sqrt(sum of squares)``, summed in float64.
@@ -132,15 +163,17 @@ class RowGrad:
         float
             NaN if a value is NaN, inf if one is infinite.
         """
-        flat = self.values.reshape(-1)
+        xp, flat = namespace(self.values), self.values.reshape(-1)
+        if not flat.size:
+            return 0.0
         with np.errstate(all="ignore"):
-            total = float(np.einsum("i,i->", flat, flat, dtype=np.float64))
+            total = float(xp.einsum("i,i->", flat, flat, dtype=np.float64))
             if math.isnan(total) or 1e-280 < total < math.inf:
                 return math.sqrt(total)
-            largest = float(np.abs(flat).max(initial=0))  # squares leave float64's range, the norm does not
+            largest = float(xp.abs(flat).max())  # squares leave float64's range, the norm does not
             if largest == 0 or math.isinf(largest):
                 return largest
-            return largest * float(np.linalg.norm(flat / largest))
+            return largest * float(xp.linalg.norm(flat / largest))
 
     def clip_norm_(self, max_norm: SupportsFloat) -> float:
         """Scale `values` in place so that the norm is at most `max_norm`.
@@ -166,7 +199,7 @@ class RowGrad:
         limit = _options.real("max_norm", max_norm, infinite=True)
         norm = self.norm()
         if math.isfinite(norm) and norm > limit:
-            np.multiply(self._values, self._values.dtype.type(limit / norm), out=self._values)
+            namespace(self._values).multiply(self._values, self._values.dtype.type(limit / norm), out=self._values)
         return norm
 
     def __add__(self, other: RowGrad) -> RowGrad:
@@ -176,11 +209,13 @@ class RowGrad:
         if self.shape != other.shape:
             msg = f"gradients must have one shape to be added, got {self.shape} and {other.shape}"
             raise ValueError(msg)
-        rows = np.union1d(self.rows, other.rows)
-        values = np.zeros((rows.size, self.shape[1]), np.result_type(self.values, other.values))
-        values[np.searchsorted(rows, self.rows)] = self.values
+        require_one_device({"the first gradient": self.values, "the second": other.values})
+        xp = namespace(self.values)
+        rows = xp.unique(xp.concatenate((self.rows, other.rows)))
+        values = xp.zeros((rows.size, self.shape[1]), np.result_type(self.values.dtype, other.values.dtype))
+        values[xp.searchsorted(rows, self.rows)] = self.values
         with np.errstate(all="ignore"):
-            values[np.searchsorted(rows, other.rows)] += other.values
+            values[xp.searchsorted(rows, other.rows)] += other.values
         return hand_over(rows, values, self.num_rows)
 
     def __array__(self, *args: Any, **kwargs: Any) -> NoReturn:

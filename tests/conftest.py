@@ -4,19 +4,23 @@ import os
 
 os.environ.setdefault("NUMBA_NUM_THREADS", "8")
 
-import hypothesis
 import numba
 import numpy as np
 import pytest
 
-hypothesis.settings.register_profile(
-    "fastemb",
-    deadline=None,
-    derandomize=True,
-    max_examples=150,
-    suppress_health_check=[hypothesis.HealthCheck.too_slow],
-)
-hypothesis.settings.load_profile("fastemb")
+try:
+    import hypothesis
+except ImportError:  # on a machine with a GPU, where `python benches/device.py` installs nothing
+    pass
+else:
+    hypothesis.settings.register_profile(
+        "fastemb",
+        deadline=None,
+        derandomize=True,
+        max_examples=150,
+        suppress_health_check=[hypothesis.HealthCheck.too_slow],
+    )
+    hypothesis.settings.load_profile("fastemb")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -248,12 +248,28 @@ def test_tensors_that_cannot_be_exported():
         fastemb.gather(np.ones((3, 2)), Tensor())
 
 
-def test_arrays_on_a_device_are_refused():
-    class OnDevice:
-        __cuda_array_interface__ = {"shape": (1,), "typestr": "<i8", "data": (0, False), "version": 3}
+class OnGPU:
+    """Memory on a GPU as other libraries show it; nothing may read it."""
 
-    with pytest.raises(TypeError, match="indices are on a CUDA device"):
-        fastemb.gather(np.ones((3, 2)), OnDevice())
+    __cuda_array_interface__ = {"shape": (1,), "typestr": "<i8", "data": (0, False), "version": 3}
+
+
+@pytest.mark.parametrize(
+    ("call", "first", "second"),
+    [
+        (lambda x: fastemb.gather(np.ones((3, 2)), x), "weight", "indices"),
+        (lambda x: fastemb.gather(np.ones((3, 2)), [0], out=x), "weight", "out"),
+        (lambda x: fastemb.scatter_add(np.ones((3, 2)), [0], x), "target", "updates"),
+        (lambda x: fastemb.renorm_(np.ones((3, 2)), x, 1.0), "weight", "indices"),
+        (lambda x: fastemb.embedding_bag(np.ones((3, 2)), [0], x), "indices", "offsets"),
+        (lambda x: fastemb.Embedding(3, 2)(x), "weight", "indices"),
+        (lambda x: fastemb.Embedding(3, 2).backward([0], x), "weight", "dy"),
+    ],
+)
+def test_memory_on_a_gpu_beside_a_table_on_the_host(call, first, second):
+    text = f"all arrays of a call must lie on one device, got {first} on cpu and {second} on cuda"
+    with pytest.raises(TypeError, match=f"^{text}$"):
+        call(OnGPU())
 
 
 WRITES = ["scatter_add", "renorm_", "SGD.step"]

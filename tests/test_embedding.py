@@ -92,7 +92,9 @@ def test_own_initialisers():
         ((4, 4), {"norm_type": 0}, ValueError, "norm_type must be > 0, got 0"),
         ((4, 4), {"optimizer": "adam"}, TypeError, "optimizer must be a fastemb.optim.Optimizer, got str"),
         ((4, 4), {"dtype": "int32"}, TypeError, "dtype must be float16, bfloat16, float32 or float64, got int32"),
-        ((4, 4), {"device": "cuda"}, ValueError, "device must be 'cpu' in this version, got 'cuda'"),
+        ((4, 4), {"device": "gpu"}, ValueError, "device must be 'cpu', 'cuda' or 'cuda:<number>', got 'gpu'"),
+        ((4, 4), {"device": "cuda:x"}, ValueError, "device must be 'cpu', 'cuda' or 'cuda:<number>', got 'cuda:x'"),
+        ((4, 4), {"device": 0}, ValueError, "device must be 'cpu', 'cuda' or 'cuda:<number>', got 0"),
     ],
 )
 def test_options_out_of_range(arguments, options, error, text):
@@ -217,7 +219,7 @@ def test_from_pretrained_layouts():
         fastemb.Embedding.from_pretrained(read_only(table), max_norm=1.0)([0])
     with pytest.raises(ValueError, match="^num_embeddings must be >= 1, got 0$"):
         fastemb.Embedding.from_pretrained(np.ones((0, 3)))
-    with pytest.raises(TypeError, match="^weight must be a NumPy array, got list$"):
+    with pytest.raises(TypeError, match="^weight must be an array, got list$"):
         fastemb.Embedding.from_pretrained([[1.0]])
 
 

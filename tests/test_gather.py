@@ -98,7 +98,7 @@ def test_unfit_out(out, text):
 
 
 def test_out_of_another_kind():
-    with pytest.raises(TypeError, match="out must be a NumPy array, got list"):
+    with pytest.raises(TypeError, match="out must be an array, got list"):
         fastemb.gather(np.ones((5, 3), np.float32), [0], out=[[0.0, 0.0, 0.0]])
 
 

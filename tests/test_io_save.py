@@ -218,7 +218,7 @@ LISTED = "'word2vec', 'word2vec-binary', 'glove', 'fasttext', 'npy', 'safetensor
             ValueError,
             "format 'glove' cannot hold a table of shape (0, 2)",
         ),
-        (("v.vec", [[1.0]], ["a"]), {}, TypeError, "weight must be a NumPy array, got list"),
+        (("v.vec", [[1.0]], ["a"]), {}, TypeError, "weight must be an array, got list"),
         (("v.vec", np.ones(1), ["a"]), {}, ValueError, "weight must be 2-D (N, D), got shape (1,)"),
         (("v.vec", ONE, ["a"]), {"format": "text"}, ValueError, f"format must be one of {LISTED}, got 'text'"),
     ],

@@ -346,7 +346,7 @@ def test_scale_grad_by_freq_is_a_truth_value():
             "state.m must have shape (3, 2) and dtype float64, got (3, 2) and float32",
         ),
         (np.zeros((2, 3)).T, ValueError, "state.m must have C-contiguous rows"),
-        ([[0.0]], TypeError, "state.m must be a NumPy array, got list"),
+        ([[0.0]], TypeError, "state.m must be an array, got list"),
     ],
 )
 def test_states_of_another_table(m, error, text):

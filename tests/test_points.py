@@ -163,7 +163,7 @@ def test_gradients_that_do_not_fit():
         ),
         (lambda: PointEmbedding.from_pretrained(W, B[:3]), ValueError, "bias must have shape (4,), got (3,)"),
         (lambda: PointEmbedding.from_pretrained(W, B[:, None]), ValueError, "bias must have shape (4,), got (4, 1)"),
-        (lambda: PointEmbedding.from_pretrained(W, B.tolist()), TypeError, "bias must be a NumPy array, got list"),
+        (lambda: PointEmbedding.from_pretrained(W, B.tolist()), TypeError, "bias must be an array, got list"),
         (lambda: PointEmbedding.from_pretrained(W, np.arange(4)), TypeError, "bias must be float16, bfloat16, "),
         (lambda: PointEmbedding.from_pretrained(B), ValueError, "weight must be 2-D (N, D), got shape (4,)"),
         (lambda: PointEmbedding.from_pretrained(W[:0]), ValueError, "embedding_dim must be >= 1, got 0"),

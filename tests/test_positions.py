@@ -363,5 +363,5 @@ def test_positions_from_pretrained(rng):
         text = f"weight must have an odd number of rows, 2 * max_distance + 1, got {rows}"
         with pytest.raises(ValueError, match=exactly(text)):
             RelativePositions.from_pretrained(np.ones((rows, 3)))
-    with pytest.raises(TypeError, match="^weight must be a NumPy array, got list$"):
+    with pytest.raises(TypeError, match="^weight must be an array, got list$"):
         RelativePositions.from_pretrained([[1.0]])

@@ -152,7 +152,7 @@ def test_gradients_by_differences(rng):
         ({"out": np.ones(3)}, ValueError, "out must have shape (4,), got (3,)"),
         ({"out": np.ones(4, "f4")}, ValueError, "out must have dtype float64, got float32"),
         ({"out": np.ones(8)[::2]}, ValueError, "out must be C-contiguous and writeable"),
-        ({"out": [1.0] * 4}, TypeError, "out must be a NumPy array, got list"),
+        ({"out": [1.0] * 4}, TypeError, "out must be an array, got list"),
     ],
 )
 def test_arrays_that_do_not_fit(change, error, text):

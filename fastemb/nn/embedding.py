@@ -38,8 +38,8 @@ class Embedding(TableLayer):
         The rule that `step` applies.
     dtype : dtype_like
         "float32" and "float64" are fast; "float16", and "bfloat16" with ml_dtypes installed, are right.
-    device : {"cpu"}
-        Where the table lies.
+    device : {"cpu", "cuda"}
+        Where the table lies; "cuda:1" is the second GPU.
     seed : int, numpy.random.SeedSequence or numpy.random.Generator, optional
         Makes `init` repeatable.
 
@@ -55,7 +55,9 @@ class Embedding(TableLayer):
     Raises
     ------
     ImportError
-        dtype "bfloat16" without ml_dtypes.
+        dtype "bfloat16" without ml_dtypes, device "cuda" without CuPy or numba-cuda.
+    RuntimeError
+        Device "cuda" without a GPU.
     TypeError
         An option of a wrong kind.
     ValueError
@@ -204,7 +206,7 @@ class Embedding(TableLayer):
             A read-only table, with `max_norm` or an optimizer in mode "exact".
         """
         if self.writes_at_lookup:
-            ids = as_indices(ids)  # read once: a tensor may be handed over only once
+            ids = as_indices(ids, like=self.weight)  # read once: a tensor may be handed over only once
             self.make_ready(ids)  # whatever comes first in it checks all of them before it writes
         return gather(self.weight, ids)
 
@@ -256,8 +258,8 @@ class Embedding(TableLayer):
         """
         if self._frozen:
             return
-        indices = as_indices(ids)
-        values = as_gradient(dy, (*indices.shape, self.embedding_dim), self.weight.dtype, "dy")
+        indices = as_indices(ids, like=self.weight)
+        values = as_gradient(dy, (*indices.shape, self.embedding_dim), self.weight.dtype, "dy", like=self.weight)
         groups = Groups.of(indices, self.num_embeddings, self.padding_idx)
         dtype = accumulator(self.weight.dtype)
         scale = self.scale_grad_by_freq

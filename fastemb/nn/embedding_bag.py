@@ -7,10 +7,10 @@ from typing import Any, Self, SupportsFloat, SupportsIndex
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .. import buffers
-from .._arrays import TensorLike, as_gradient, backend
+from .._arrays import TensorLike, as_gradient
 from .._bag_grad import bag_gradient
 from .._bags import Bags, check_mode
+from .._devices import backend, empty
 from .._groups import Groups
 from ..functional import renorm_
 from ..optim import Optimizer, State
@@ -45,8 +45,8 @@ class EmbeddingBag(TableLayer):
         The rule that `step` applies.
     dtype : dtype_like
         "float32" and "float64" are fast; "float16", and "bfloat16" with ml_dtypes installed, are right.
-    device : {"cpu"}
-        Where the table lies.
+    device : {"cpu", "cuda"}
+        Where the table lies; "cuda:1" is the second GPU.
     seed : int, numpy.random.SeedSequence or numpy.random.Generator, optional
         Makes `init` repeatable.
 
@@ -62,7 +62,9 @@ class EmbeddingBag(TableLayer):
     Raises
     ------
     ImportError
-        dtype "bfloat16" without ml_dtypes.
+        dtype "bfloat16" without ml_dtypes, device "cuda" without CuPy or numba-cuda.
+    RuntimeError
+        Device "cuda" without a GPU.
     TypeError
         An option of a wrong kind.
     ValueError
@@ -249,7 +251,7 @@ class EmbeddingBag(TableLayer):
         if self.max_norm is not None:
             rows = Groups.of(bags.ids, self.num_embeddings, self.padding_idx).rows
             renorm_(self.weight, rows, self.max_norm, self.norm_type)
-        out = buffers.empty((bags.size, self.embedding_dim), self.weight.dtype.newbyteorder("="))
+        out = empty((bags.size, self.embedding_dim), self.weight.dtype.newbyteorder("="), self.weight)
         bags.pool(out, self.weight, backend(self.weight))
         return out
 
@@ -285,7 +287,7 @@ class EmbeddingBag(TableLayer):
         if self._frozen:
             return
         bags = self._bags(ids, offsets, per_sample_weights)
-        values = as_gradient(dy, (bags.size, self.embedding_dim), self.weight.dtype, "dy")
+        values = as_gradient(dy, (bags.size, self.embedding_dim), self.weight.dtype, "dy", like=self.weight)
         self._add(bag_gradient(self.weight, bags, values, scale_grad_by_freq=self.scale_grad_by_freq))
 
     def fused_step(

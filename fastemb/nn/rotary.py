@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .. import _options
-from .._arrays import TensorLike, accumulator, as_array, as_out, require_disjoint
+from .._arrays import TensorLike, accumulator, as_array, as_out, beside, require_disjoint
+from .._devices import namespace, require_host
 from .angles import above_one, angles
 from .table import table_dtype
 
@@ -34,7 +35,7 @@ def rotary_angles(
     Returns
     -------
     cos, sin : (*positions.shape, dim/2) ndarray
-        As exact as `SinusoidalPositions`.
+        As exact as `SinusoidalPositions`; where the positions lie.
 
     Raises
     ------
@@ -62,7 +63,8 @@ def rotary_angles(
         raise ValueError(msg)
     kind = table_dtype(dtype)
     turned = angles(positions, width // 2, width, above_one(base))
-    return np.cos(turned).astype(kind), np.sin(turned).astype(kind)
+    xp = namespace(turned)
+    return xp.cos(turned).astype(kind), xp.sin(turned).astype(kind)
 
 
 def apply_rotary(
@@ -77,7 +79,8 @@ def apply_rotary(
     x : (..., D) array_like of float
         D even.
     cos, sin : (..., D/2) array_like of float
-        From `rotary_angles`; broadcast against the pairs. With ``-sin`` it turns back, which is also the gradient.
+        From `rotary_angles`, where `x` lies; broadcast against the pairs. With ``-sin`` it turns back, which is also
+        the gradient.
     out : ndarray, optional
         Where to write: shape and dtype of `x`, C-contiguous, not overlapping the inputs.
 
@@ -89,7 +92,7 @@ def apply_rotary(
     Raises
     ------
     TypeError
-        Arrays that are not float.
+        Arrays that are not float, or on several devices.
     ValueError
         Shapes that do not fit, or an unfit `out`. After any error nothing has been written.
 
@@ -105,24 +108,28 @@ def apply_rotary(
     array([[1.    , 0.    ],
            [0.5403, 0.8415]])
     """
-    given = {"x": as_array(x, "x"), "cos": as_array(cos, "cos"), "sin": as_array(sin, "sin")}
+    given = {"x": as_array(x, "x")}
+    for name, array in (("cos", cos), ("sin", sin)):
+        require_host(array, name, given["x"], "x")
+        given[name] = beside(as_array(array, name), array, name, given["x"], "x")
     for name, array in given.items():
         if array.dtype.kind != "f" and array.dtype.name != "bfloat16":
             msg = f"{name} must be float, got {array.dtype}"
             raise TypeError(msg)
     vectors = given["x"]
+    xp = namespace(vectors)
     if vectors.ndim == 0 or vectors.shape[-1] % 2:
         msg = f"x must have an even last axis, got shape {vectors.shape}"
         raise ValueError(msg)
     pairs = (*vectors.shape[:-1], vectors.shape[-1] // 2)
     for name in ("cos", "sin"):
         try:
-            given[name] = np.broadcast_to(given[name], pairs)
+            given[name] = xp.broadcast_to(given[name], pairs)
         except ValueError:
             msg = f"{name} must have a shape that broadcasts to {pairs}, got {given[name].shape}"
             raise ValueError(msg) from None
     dtype = vectors.dtype.newbyteorder("=")
-    result = np.empty(vectors.shape, dtype) if out is None else as_out(out, vectors.shape, dtype)
+    result = xp.empty(vectors.shape, dtype) if out is None else as_out(out, vectors.shape, dtype, vectors)
     require_disjoint({"out": result}, given)
     wide = np.result_type(*(accumulator(array.dtype) for array in given.values()))
     c, s = given["cos"], given["sin"]

@@ -1,29 +1,26 @@
-"""What every layer around one table has: options, optimizer, state."""
+"""What every layer around one table has: its options, and a device where it lies."""
 
 from __future__ import annotations
 
-import abc
-from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Self, SupportsFloat, SupportsIndex
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .. import _options
-from .._arrays import TensorLike, as_table
+from .. import _devices, _options
+from .._arrays import as_table
 from .._compat import as_dtype
-from .._state import require_entries, same_kind
-from ..optim import Optimizer, State
-from ..rowgrad import RowGrad
+from ..optim import Optimizer
 from .initialisers import Initialiser, make_table
+from .trained import Trained
 
 
 class UnknownWidthError(RuntimeError, AttributeError):
     """There is no table yet; an AttributeError too, so that `hasattr` says so."""
 
 
-class TableLayer(abc.ABC):
+class TableLayer(Trained):
     """A trainable table; its subclasses say what is looked up, and what the gradient of that is.
 
     Attributes
@@ -35,11 +32,6 @@ class TableLayer(abc.ABC):
     state : fastemb.optim.State or None
         The optimizer's state.
     """
-
-    weight: NDArray[Any]
-
-    _inner = False
-    """Whether users see this layer only as a part of another."""
 
     _shown: tuple[str, ...] = ("padding_idx", "max_norm", "optimizer")
     """Options that `repr` shows where they are set."""
@@ -57,10 +49,10 @@ class TableLayer(abc.ABC):
     ) -> None:
         self._num_rows = _options.size("num_embeddings", num_embeddings)
         width = None if embedding_dim is None else _options.size("embedding_dim", embedding_dim)
-        if device != "cpu":
-            msg = f"device must be 'cpu' in this version, got {device!r}"
-            raise ValueError(msg)
         kind = table_dtype(dtype)
+        self._device = _devices.checked(device)
+        if self._device != _devices.HOST:
+            _devices.require_cuda_dtype(kind, "dtype")
         self._set_options(self._num_rows, **options)
         self._make = partial(make_table, init, seed, dtype=kind)
         self._set_up(optimizer, frozen=False)
@@ -96,10 +88,11 @@ class TableLayer(abc.ABC):
                 msg = f"embedding_dim must be {self.embedding_dim}, as it is already, got {width}"
                 raise ValueError(msg)
             return
-        self.weight = self._make(shape=(self._num_rows, width))
+        weight = self._make(shape=(self._num_rows, width))
         del self._make  # it may hold what cannot be pickled
         if self.padding_idx is not None:
-            self.weight[self.padding_idx] = 0
+            weight[self.padding_idx] = 0
+        self.weight = _devices.to_device(weight, self._device)
         self.optimizer = self._optimizer  # and its state
 
     def __getattr__(self, name: str) -> Any:
@@ -121,8 +114,8 @@ class TableLayer(abc.ABC):
         self._set_options(_options.size("num_embeddings", table.shape[0]), **options)
         if not freeze or table.dtype != kind:
             with np.errstate(all="ignore"):
-                weight = table.astype(kind.newbyteorder("="), order="C")
-        self._own(weight, optimizer, frozen=bool(freeze))
+                table = weight = table.astype(kind.newbyteorder("="), order="C")
+        self._own(weight if isinstance(weight, np.ndarray) else table, optimizer, frozen=bool(freeze))
         return self
 
     def _set_options(
@@ -140,31 +133,60 @@ class TableLayer(abc.ABC):
 
     def _own(self, weight: NDArray[Any], optimizer: Optimizer | None, *, frozen: bool) -> None:
         self.weight, self._num_rows = weight, len(weight)
+        self._device = _devices.device_of(weight)
         self._set_up(optimizer, frozen=frozen)
 
     def _set_up(self, optimizer: Optimizer | None, *, frozen: bool) -> None:
-        self.grad: RowGrad | None = None
+        self.grad = None
         self._frozen = frozen
-        self.state: State | None = None
+        self.state = None
         self.optimizer = optimizer
 
     @property
-    def optimizer(self) -> Optimizer | None:
-        """The rule that `step` applies; a new one keeps the state if it fits, with all rows brought up to date."""
-        return self._optimizer
+    def device(self) -> str:
+        """Where the table lies: "cpu", or "cuda:0" for the first GPU."""
+        return _devices.device_of(self.weight) if "weight" in self.__dict__ else self._device
 
-    @optimizer.setter
-    def optimizer(self, rule: Optimizer | None) -> None:
-        if rule is not None and not isinstance(rule, Optimizer):
-            msg = f"optimizer must be a fastemb.optim.Optimizer, got {type(rule).__name__}"
-            raise TypeError(msg)
-        self.flush()
-        if rule is None or self._frozen or self.embedding_dim is None:
-            self.state = None
-        else:
-            kept = self.state
-            self.state = kept if kept is not None and rule.serves(self.weight, kept) else rule.init(self.weight)
-        self._optimizer = rule
+    def to(self, device: str) -> Self:
+        """Move the table, the optimizer's state and what is pending in `grad` to a device.
+
+        Parameters
+        ----------
+        device : {"cpu", "cuda"}
+            Where to; "cuda:1" is the second GPU.
+
+        Returns
+        -------
+        layer
+            This layer; the arrays that it had are no longer its own.
+
+        Raises
+        ------
+        ImportError
+            A GPU without CuPy or numba-cuda.
+        RuntimeError
+            No GPU.
+        TypeError
+            bfloat16 on a GPU.
+        ValueError
+            Another device.
+
+        Examples
+        --------
+        >>> import fastemb
+        >>> emb = fastemb.Embedding(10, 4)
+        >>> emb.to("cpu").device
+        'cpu'
+        """
+        where = _devices.checked(device)
+        if "weight" in self.__dict__:
+            if where != _devices.HOST:
+                _devices.require_cuda_dtype(self.weight.dtype, "weight")
+            self.weight = _devices.to_device(self.weight, where)
+            self.state = None if self.state is None else self.state.to(where)
+            self.grad = None if self.grad is None else self.grad.to(where)
+        self._device = where
+        return self
 
     @property
     def padding_idx(self) -> int | None:
@@ -195,193 +217,6 @@ class TableLayer(abc.ABC):
     def embedding_dim(self) -> Any:
         """D, width of a row: an int, or None before `bind`."""
         return int(self.weight.shape[1]) if "weight" in self.__dict__ else None
-
-    def _add(self, grad: RowGrad) -> None:
-        self.grad = grad if self.grad is None else self.grad + grad
-
-    def step(self, *, lr: SupportsFloat | None = None, max_grad_norm: SupportsFloat | None = None) -> None:
-        """Apply what is pending in `grad` with the optimizer, and clear it; without any, or frozen, do nothing.
-
-        Parameters
-        ----------
-        lr : float, optional
-            Learning rate of this step, in place of the optimizer's own.
-        max_grad_norm : float, optional
-            Scale the gradient so that its norm is at most this.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has no optimizer.
-        """
-        if self._frozen:
-            return
-        optimizer, state = self._training()
-        if self.grad is not None:
-            optimizer.update(self.weight, state, self.grad, lr=lr, max_grad_norm=max_grad_norm)
-            self.grad = None
-
-    def require_optimizer(self, lr: SupportsFloat | None = None) -> None:
-        """Check that a step can be taken: for what is going to take several.
-
-        Parameters
-        ----------
-        lr : float, optional
-            The learning rate of the step.
-
-        Raises
-        ------
-        RuntimeError
-            The layer has no optimizer, and is not frozen.
-        ValueError
-            A learning rate that the optimizer does not take, a read-only table.
-        """
-        if not self._frozen:
-            rule, _ = self._training()
-            as_table(self.weight, write=True)
-            rule.check_rate(rule.lr if lr is None else lr)
-
-    def _training(self) -> tuple[Optimizer, State]:
-        if self.optimizer is None or self.weight is None or self.state is None:
-            example = "optimizer=fastemb.optim.SGD(lr=0.1)"
-            if not self._inner:
-                example = f"{type(self).__name__}(N, D, {example})"
-            msg = f"this layer has no optimizer: pass one, as in {example}"
-            raise RuntimeError(msg)
-        return self.optimizer, self.state
-
-    def _fuse(self, *batch: Any, **options: Any) -> None:
-        """`backward` and `step` of a batch, in one pass unless something is pending."""
-        if self._frozen:
-            return
-        rule, state = self._training()
-        if self.grad is None:
-            self._apply(rule, state, *batch, **options)
-            return
-        pending = self.grad
-        self.backward(*batch)
-        try:
-            self.step(**options)
-        except Exception:
-            self.grad = pending
-            raise
-
-    @abc.abstractmethod
-    def backward(self, *batch: Any) -> None:
-        """Add the gradient of a lookup's result to `grad`."""
-
-    @abc.abstractmethod
-    def _apply(self, rule: Optimizer, state: State, *batch: Any, **options: Any) -> None:
-        """A step of the optimizer with the gradient of a lookup's result."""
-
-    @property
-    def _moves(self) -> bool:
-        """Whether rows move without being touched."""
-        return self.state is not None and self.state.missed is not None
-
-    @property
-    def writes_at_lookup(self) -> bool:
-        """Whether a lookup changes the rows that it reads: with `max_norm`, or an optimizer in mode "exact"."""
-        return self.max_norm is not None or self._moves
-
-    def catch_up(self, ids: TensorLike) -> None:
-        """Bring rows up to date that will be read from `weight` itself, with an optimizer in mode "exact".
-
-        Parameters
-        ----------
-        ids : array_like of int, any shape
-            Which rows; in ``[0, N)``.
-
-        Raises
-        ------
-        IndexError
-            A row out of range.
-        """
-        if self._moves:
-            rule, state = self._training()
-            rule.catch_up(self.weight, state, ids, padding_idx=self.padding_idx)
-
-    def flush(self) -> None:
-        """Bring all rows up to date, with an optimizer in mode "exact"; else nothing is to be done.
-
-        Lookups bring the rows that they read up to date; call this before you read `weight` itself.
-        """
-        if self._moves:
-            rule, state = self._training()
-            rule.flush(self.weight, state, padding_idx=self.padding_idx)
-
-    def zero_grad(self) -> None:
-        """Forget what is pending in `grad`."""
-        self.grad = None
-
-    def parameters(self) -> list[NDArray[Any]]:
-        """The arrays that training changes.
-
-        Returns
-        -------
-        list of ndarray
-            The table, or nothing if the layer is frozen.
-        """
-        return [] if self._frozen else [self.weight]
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that training changes: the table and, with an optimizer, its step count and arrays.
-
-        Returns
-        -------
-        dict
-            ``{"weight": ndarray, "optimizer": {"step": int, name: ndarray, ...}}``, the second entry if there is a
-            state. The arrays are the layer's own: copy them to keep a snapshot. With an optimizer in mode "exact" rows
-            are as they stand, and their missed steps are part of its state: `flush` first to save weights alone.
-        """
-        saved: dict[str, Any] = {"weight": self.weight}
-        if self.state is not None:
-            saved["optimizer"] = self.state.state_dict()
-        return saved
-
-    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Take over what `state_dict` gave, once all of it is known to fit. What is pending is kept.
-
-        The arrays of the layer are written, also a table that a frozen layer shares.
-
-        Parameters
-        ----------
-        saved : mapping
-            With the names, shapes and dtypes of this layer.
-
-        Raises
-        ------
-        TypeError
-            Not a mapping, or an entry that is not an array.
-        ValueError
-            Missing or unknown names, another shape or dtype, a read-only table. After any error nothing has changed.
-        """
-        self.loader(saved)()
-
-    def loader(self, saved: Mapping[str, Any]) -> Callable[[], None]:
-        """Check what `load_state_dict` is given, and return what takes it over.
-
-        Parameters
-        ----------
-        saved : mapping
-            With the names, shapes and dtypes of this layer.
-
-        Returns
-        -------
-        callable
-            Without parameters; nothing has changed before it is called.
-        """
-        require_entries("state_dict", saved, {"weight"} | ({"optimizer"} if self.state is not None else set()))
-        weight = same_kind("weight", saved["weight"], self.weight)
-        as_table(self.weight, write=True)
-        load_state = None if self.state is None else self.state.loader(saved["optimizer"])
-
-        def load() -> None:
-            if load_state is not None:
-                load_state()
-            self.weight[...] = weight
-
-        return load
 
     def __repr__(self) -> str:
         """Sizes, dtype and the options that are set."""

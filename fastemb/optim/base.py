@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from types import ModuleType
 from typing import Any, SupportsFloat, SupportsIndex
 
-import numpy as np
 from numpy.typing import NDArray
 
 from .. import _options
-from .._arrays import TensorLike, as_gradient, as_indices, as_table, backend, require_disjoint
+from .._arrays import TensorLike, as_gradient, as_indices, as_table, require_disjoint
 from .._bag_grad import bag_gradient, bag_groups
 from .._bags import Bags, check_mode
-from .._groups import Groups, gradient_blocks
+from .._devices import namespace
+from .._groups import Groups
 from .._state import State
-from ..kernels import accumulator
 from ..rowgrad import RowGrad
+from .prepared import PreparedStep
 from .rule import Rule
 
 
@@ -70,10 +68,11 @@ class Optimizer(Rule):
         if row_grad.shape != table.shape:
             msg = f"row_grad must have the shape of weight, {table.shape}, got {row_grad.shape}"
             raise ValueError(msg)
-        grad = as_gradient(row_grad.values, row_grad.values.shape, table.dtype, "row_grad.values")
-        rows = row_grad.rows.copy()
-        apply = self._prepare(table, state, grad, lr, max_grad_norm)
-        apply(Groups(rows, np.arange(rows.size + 1), np.arange(rows.size)), scale_grad_by_freq=False)
+        values = row_grad.values
+        grad = as_gradient(values, values.shape, table.dtype, "row_grad.values", like=table)
+        xp, rows = namespace(table), row_grad.rows.copy()
+        step = self._prepare(table, state, grad, lr, max_grad_norm)
+        step.take_grouped(Groups(rows, xp.arange(rows.size + 1), xp.arange(rows.size)), scale_grad_by_freq=False)
 
     def step(
         self,
@@ -126,11 +125,11 @@ class Optimizer(Rule):
         the gradient is summed twice, 256 KiB at a time for the norm, and its rows are scaled before they are summed.
         """
         table = as_table(weight, write=True)
-        ids = as_indices(indices)
-        values = as_gradient(grad, (*ids.shape, table.shape[1]), table.dtype)
+        ids = as_indices(indices, like=table)
+        values = as_gradient(grad, (*ids.shape, table.shape[1]), table.dtype, like=table)
         padding = _options.padding(padding_idx, table.shape[0])
-        apply = self._prepare(table, state, values, lr, max_grad_norm, indices=ids)
-        apply(Groups.of(ids, table.shape[0], padding), scale_grad_by_freq=bool(scale_grad_by_freq))
+        step = self._prepare(table, state, values, lr, max_grad_norm, indices=ids)
+        step.take(ids, padding, scale_grad_by_freq=bool(scale_grad_by_freq))
 
     def step_bag(
         self,
@@ -197,15 +196,15 @@ class Optimizer(Rule):
         check_mode(mode, scale_grad_by_freq)
         table = as_table(weight, write=True)
         bags = Bags.of(table, indices, offsets, mode, per_sample_weights, padding_idx, include_last_offset)
-        values = as_gradient(grad, (bags.size, table.shape[1]), table.dtype)
-        apply = self._prepare(table, state, values, lr, max_grad_norm, **bags.arrays())
+        values = as_gradient(grad, (bags.size, table.shape[1]), table.dtype, like=table)
+        step = self._prepare(table, state, values, lr, max_grad_norm, **bags.arrays())
         if mode == "max":
             self.catch_up(table, state, bags.ids, padding_idx=padding_idx)  # the winners are of the table as it is
             winners = bag_gradient(table, bags, values, scale_grad_by_freq=False)
             self.update(table, state, winners, lr=lr, max_grad_norm=max_grad_norm)
         else:
             groups, scale = bag_groups(table.shape[0], bags, scale_grad_by_freq=bool(scale_grad_by_freq))
-            apply(groups, scale_grad_by_freq=scale)
+            step.take_grouped(groups, scale_grad_by_freq=scale)
 
     def _prepare(
         self,
@@ -215,28 +214,12 @@ class Optimizer(Rule):
         lr: SupportsFloat | None,
         max_grad_norm: SupportsFloat | None,
         **read: NDArray[Any],
-    ) -> Callable[..., None]:
-        """Check everything but the indices, and return what takes the step."""
+    ) -> PreparedStep:
+        """Check everything but the indices."""
         rate = self.check_rate(self.lr if lr is None else lr)
         limit = None if max_grad_norm is None else _options.real("max_grad_norm", max_grad_norm, infinite=True)
         arrays = self._state_arrays(table, state)
-        step = _options.integer("state.step", state.step, at_least=0) + 1
-        hyper = self._hyper(rate, step)
+        number = _options.integer("state.step", state.step, at_least=0) + 1
         require_disjoint({"weight": table, **arrays}, {"grad": grad, **read})
-        kernels: ModuleType = backend(table)
-        kernel = getattr(kernels, self._kernel)
-        missed, replay = state.missed, self._replay()
-
-        def apply(groups: Groups, *, scale_grad_by_freq: bool) -> None:
-            if limit is not None:
-                dtype = accumulator(table.dtype)
-                groups = groups.clipped(limit, grad, len(table), dtype, scale_grad_by_freq=scale_grad_by_freq)
-            if missed and replay:
-                replay.move(table, tuple(arrays.values()), missed, missed.behind(groups.rows))
-                missed.append(hyper[0] * replay.boost, hyper[1])
-                missed.last[groups.rows] = missed.now
-            for (terms, *runs), scale in gradient_blocks(grad, groups, kernels, table.dtype, scale_grad_by_freq):
-                kernel(table, tuple(arrays.values()), terms, *runs, hyper, scale)
-            state.step = step
-
-        return apply
+        of_rule = self._hyper(rate, number), number, limit, self._replay()
+        return PreparedStep(self._kernel, table, state, tuple(arrays.values()), grad, *of_rule)

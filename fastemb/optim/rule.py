@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from .. import _options
 from .._arrays import BLOCK, TensorLike, as_indices, as_table, check_indices, require_disjoint
+from .._devices import namespace, require_one_device
 from .._groups import Groups
 from .._missed import Missed, Replay
 from .._state import State, in_columns
@@ -56,16 +57,16 @@ class Rule(abc.ABC):
         Returns
         -------
         State
-            With ``step`` 0, and the arrays that the rule names.
+            With ``step`` 0, and the arrays that the rule names, on the device of `weight`.
         """
         table = as_table(weight)
-        dtype = accumulator(table.dtype)
+        xp, dtype = namespace(table), accumulator(table.dtype)
         arrays: dict[str, Any] = {}
         for name, (shape, fill) in self._layout(*table.shape).items():
             with np.errstate(all="ignore"):
-                arrays[name] = np.full(shape, fill, dtype) if fill else np.zeros(shape, dtype)
+                arrays[name] = xp.full(shape, fill, dtype) if fill else xp.zeros(shape, dtype)
         state = self._state(**arrays)
-        state.missed = Missed(len(table)) if self._replay() else None
+        state.missed = Missed(len(table), table) if self._replay() else None
         return state
 
     def serves(self, weight: NDArray[Any], state: State) -> bool:
@@ -161,7 +162,7 @@ class Rule(abc.ABC):
         array([-1.75])
         """
         table = as_table(weight, write=True)
-        ids = as_indices(indices)
+        ids = as_indices(indices, like=table)
         arrays = self._state_arrays(table, state)
         padding = _options.padding(padding_idx, table.shape[0])
         check_indices(ids, table.shape[0])
@@ -193,10 +194,11 @@ class Rule(abc.ABC):
         ValueError
             Arrays that overlap or cannot be written. After any error nothing has changed.
         """
-        num_rows = as_table(weight).shape[0]
+        table = as_table(weight)
+        num_rows, xp = table.shape[0], namespace(table)
         padding = _options.padding(padding_idx, num_rows)
         for start in range(0, max(num_rows, 1), BLOCK):
-            self.catch_up(weight, state, np.arange(start, min(start + BLOCK, num_rows)), padding_idx=padding)
+            self.catch_up(weight, state, xp.arange(start, min(start + BLOCK, num_rows)), padding_idx=padding)
         if state.missed is not None:
             state.missed.restart()
 
@@ -215,6 +217,7 @@ class Rule(abc.ABC):
         for name, array in state.arrays().items():
             shape, name = layout[name][0], f"state.{name}"
             arrays[name] = as_table(in_columns(array), name, write=True)
+            require_one_device({"weight": table, name: array})
             if array.shape != shape or array.dtype != dtype:
                 msg = f"{name} must have shape {shape} and dtype {dtype}, got {array.shape} and {array.dtype}"
                 raise ValueError(msg)
