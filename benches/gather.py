@@ -4,7 +4,7 @@ import numpy as np
 
 import fastemb
 
-from . import bandwidth, devices, measure, shapes
+from . import bandwidth, devices, shapes
 
 LARGE = {name: shape for name, shape in shapes.LARGE.items() if shape.stream == "uniform"}
 WORKLOADS = shapes.SMALL | shapes.MID | LARGE
@@ -19,16 +19,18 @@ class _Lookup:
         """Check the rows; the kernel is compiled then."""
         devices.require(device)
         shape = WORKLOADS[workload]
-        self.table, self.ids = shapes.table(shape.num_rows, shape.width), shape.ids()
-        self.out = fastemb.buffers.empty((self.ids.size, shape.width), self.table.dtype)
-        self.out[:] = np.nan
-        self.look_up()
-        np.testing.assert_array_equal(self.out, self.table[self.ids])
-        self.nbytes = shapes.moved(self.table, self.ids, self.ids.size)
+        table, ids = shapes.table(shape.num_rows, shape.width), shape.ids()
+        out = fastemb.buffers.empty((ids.size, shape.width), table.dtype)
+        out[:] = np.nan
+        self.table, self.ids, self.out = (devices.put(array, device) for array in (table, ids, out))
+        self.look_up(device)
+        np.testing.assert_array_equal(devices.host(self.out), table[ids])
+        self.nbytes = shapes.moved(table, ids, ids.size)
 
-    def look_up(self):
+    def look_up(self, device):
         """Look the rows up, into the memory that is there."""
         fastemb.gather(self.table, self.ids, out=self.out)
+        devices.synchronize(device)
 
 
 class Gather(_Lookup):
@@ -38,25 +40,28 @@ class Gather(_Lookup):
 
     def time_gather(self, workload, device):
         """``fastemb.gather(table, ids)``."""
-        fastemb.gather(self.table, self.ids)
+        result = fastemb.gather(self.table, self.ids)
+        devices.synchronize(device)
+        return result
 
     def time_gather_out(self, workload, device):
         """``fastemb.gather(table, ids, out=out)``."""
-        self.look_up()
+        self.look_up(device)
 
     def time_indexing(self, workload, device):
         """``table[ids]``."""
         self.table[self.ids]
+        devices.synchronize(device)
 
     def track_bandwidth(self, workload, device):
         """Bytes that have to move, over the time with ``out=``."""
-        return bandwidth.gigabytes_a_second(self.look_up, self.nbytes)
+        return bandwidth.gigabytes_a_second(lambda: self.look_up(device), self.nbytes)
 
     track_bandwidth.unit = "GB/s"
 
     def track_allocated(self, workload, device):
         """Most bytes that a lookup holds, its result with them."""
-        return measure.peak_bytes(lambda: self.time_gather(workload, device))
+        return devices.peak_bytes(lambda: self.time_gather(workload, device), device)
 
     track_allocated.unit = "bytes"
 
@@ -68,6 +73,6 @@ class Roof(_Lookup):
 
     def track_share_of_copy(self, workload, device):
         """Time of a streaming copy of the bytes that have to move over the time of the lookup, in turn."""
-        return bandwidth.share_of_copy(self.look_up, self.nbytes)
+        return devices.share_of_copy(lambda: self.look_up(device), self.nbytes, device)
 
     track_share_of_copy.unit = "% of copy bandwidth"

@@ -107,7 +107,7 @@ class Growth:
 
     def setup(self, axis, device):
         """Nothing to make ready: each problem is warm before it is timed."""
-        devices.require(device)
+        devices.require_host(device)
 
     def track_lookup(self, axis, device):
         """Expected: 1 in L, 1 in D, 0 in N."""

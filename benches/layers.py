@@ -95,7 +95,7 @@ class _Layer:
 
     def setup(self, layer, device):
         """Check the result against NumPy."""
-        devices.require(device)
+        devices.require_host(device)
         self.layer, self.batch, expected = LAYERS[layer](optim.Adam())
         self.result = self.layer(*self.batch)
         np.testing.assert_allclose(self.result, expected, rtol=1e-5, atol=1e-5)

@@ -21,7 +21,7 @@ class LookupVsOneHot(_OnText):
 
     def setup(self, words, num_rows, device):
         """Check that all ways give the same rows; they are compiled then."""
-        devices.require(device)
+        devices.require_host(device)
         case = workloads.lookup(num_rows, words[num_rows])
         case.check()
         self.ways = {way.name: way.call for way in case.ways}
@@ -58,7 +58,7 @@ class LookupVsOneHotMemory(_OnText):
 
     def setup(self, words, num_rows, device):
         """What both ways need, and one call of each on a few rows: code is loaded before memory is looked at."""
-        devices.require(device)
+        devices.require_host(device)
         self.table = shapes.table(num_rows, workloads.WIDTH)
         self.ids = words[num_rows]
         few, some = self.table[:10], self.ids % 10

@@ -3,12 +3,12 @@
 import datetime
 import importlib.metadata
 import os
-import subprocess
-from pathlib import Path
 
 import threadpoolctl
 
 from fastemb import _info
+
+from .gpu.about import revision
 
 PEERS = {"torch": "torch", "fbgemm-gpu-cpu": "fbgemm", "gensim": "gensim"}
 """Packages beyond those that fastemb reports, and what they are called here."""
@@ -18,7 +18,7 @@ def machine():
     """Date, revision, CPU, threads, versions and BLAS of this process, as plain values."""
     report = _info.info()
     report["date"] = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    report["revision"] = _revision()
+    report["revision"] = revision()
     report["versions"] |= dict(_peer_versions())
     report["blas"] = [
         {key: pool.get(key) for key in ("internal_api", "version", "architecture", "num_threads")}
@@ -26,16 +26,6 @@ def machine():
         if pool["user_api"] == "blas"
     ]
     return report
-
-
-def _revision():
-    """The commit of this checkout, "-dirty" behind it where files have changed since; "unknown" outside of git."""
-    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    try:
-        found = subprocess.run(command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-    return found.stdout.strip()
 
 
 def _peer_versions():

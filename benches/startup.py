@@ -33,7 +33,7 @@ class Startup:
 
     def setup(self, device):
         """Let the cache of compiled kernels be warm."""
-        devices.require(device)
+        devices.require_host(device)
         self.time_first_lookup(device)
 
     def time_import(self, device):
@@ -61,7 +61,7 @@ class Compile:
 
     def setup(self, call, device):
         """Nothing to make ready."""
-        devices.require(device)
+        devices.require_host(device)
 
     def track_compile(self, call, device):
         """The first call in a fresh process, imports and arrays not counted."""
