@@ -84,6 +84,20 @@ def test_a_folder_that_is_gone_at_the_first_call(copied, tmp_path):
     assert text.startswith("RuntimeWarning fastemb cannot keep compiled kernels on disk (")
 
 
+def test_copies_of_the_same_sources_share_a_folder_that_is_named(copied, tmp_path):
+    other, cache = tmp_path / "another", tmp_path / "cache"
+    shutil.copytree(copied, other, symlinks=True)
+    first, second = (run(WORK, place, NUMBA_CACHE_DIR=str(cache)) for place in (copied, other))
+    assert first[1:] == [second[1], "0", "0"]
+    assert second[2:] == ["2", "0"]
+    source = other / "fastemb/kernels/cpu/rows.py"
+    source.write_text(source.read_text() + "\n")
+    changed = run(WORK, other, NUMBA_CACHE_DIR=str(cache))
+    assert changed[1] != first[1]
+    assert changed[2] == "0"
+    assert run(WORK, copied, NUMBA_CACHE_DIR=str(cache))[2] == "2"
+
+
 def test_a_damaged_cache_is_compiled_again(copied, tmp_path):
     cache = tmp_path / "cache"
     run(WORK, copied, NUMBA_CACHE_DIR=str(cache))

@@ -63,7 +63,16 @@ def _pieces(function):
 
 
 class _KernelCache(FunctionCache):  # type: ignore[misc]  # Numba has no types
-    """Numba's function cache, keyed so that kernels made by a factory hit it, and silent about a disk that fails."""
+    """Numba's function cache, keyed so that kernels made by a factory hit it, and silent about a disk that fails.
+
+    In ``NUMBA_CACHE_DIR`` all installed copies of the same sources share a folder: an environment made a minute ago finds
+    what another one has compiled.
+    """
+
+    def __init__(self, function):
+        super().__init__(function)
+        if numba.config.CACHE_DIR:
+            self._cache_path = str(Path(numba.config.CACHE_DIR, f"fastemb-{_sources_digest()[:16]}"))
 
     def _index_key(self, sig, codegen):
         # Numba pickles what a closure holds; a jitted function's pickle has a new random id in each process, so such a
@@ -94,6 +103,7 @@ class _KernelCache(FunctionCache):  # type: ignore[misc]  # Numba has no types
     def save_overload(self, sig, data):
         try:
             self._use_file_for(sig, data.codegen)
+            Path(self._cache_path).mkdir(parents=True, exist_ok=True)
             super().save_overload(sig, data)
         except OSError as error:
             _give_up(error)
