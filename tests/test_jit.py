@@ -154,6 +154,25 @@ for name in NAMES:
     assert run(code.replace("NAMES", "('ascent', 'sgd')"), copied) == ["1.0", "-1.0"]
 
 
+def test_rules_that_two_processes_compiled_are_told_apart(copied):
+    """Each process counts its functions from one, so code of two rules could come to the third under one name."""
+    code = """
+import numpy as np, fastemb
+from fastemb import optim
+for rule in RULES:
+    table = np.zeros((2, 1))
+    state = rule.init(table)
+    for _ in range(2):
+        rule.step(table, state, [1], np.ones((1, 1)))
+    print(table[1, 0].round(6))
+"""
+    rules = {"optim.Adam(lr=0.1)": "-0.2", "optim.Momentum(lr=0.1, momentum=0.5)": "-0.25"}
+    run(code.replace("RULES", "[optim.SGD(lr=0.1)]"), copied)  # from here on each process compiles its rule alone
+    for rule, moved in rules.items():
+        assert run(code.replace("RULES", f"[{rule}]"), copied) == [moved]
+    assert run(code.replace("RULES", f"[{', '.join(rules)}]"), copied) == [*rules.values()]
+
+
 def test_variants_have_files_of_their_own(copied):
     code = "import numpy as np, fastemb; print(fastemb.gather(np.ones((2, 1), '{}'), [1])[0, 0])"
     folder = copied / "fastemb/kernels/cpu/__pycache__"

@@ -65,8 +65,8 @@ def _pieces(function):
 class _KernelCache(FunctionCache):  # type: ignore[misc]  # Numba has no types
     """Numba's function cache, keyed so that kernels made by a factory hit it, and silent about a disk that fails.
 
-    In ``NUMBA_CACHE_DIR`` all installed copies of the same sources share a folder: an environment made a minute ago finds
-    what another one has compiled.
+    In ``NUMBA_CACHE_DIR`` all copies of the same sources share a folder: a new environment finds what another one has
+    compiled.
     """
 
     def __init__(self, function):
@@ -129,6 +129,11 @@ def jit(*, fastmath: frozenset[str], parallel: bool = False, inline: bool = Fals
     """
 
     def decorate(function):
+        pieces = _pieces(function)
+        if pieces:
+            # Functions of one factory have one name, and Numba tells them apart by a number that it counts up in each
+            # process: code that two processes compiled could get one symbol, and a third would run one for the other.
+            function.__qualname__ += "-" + hashlib.sha256(repr(pieces).encode()).hexdigest()[:16]
         kernel = numba.njit(
             function,
             nogil=True,
