@@ -39,6 +39,8 @@ def bag_groups(num_rows: int, bags: Bags, *, scale_grad_by_freq: bool) -> tuple[
     with np.errstate(all="ignore"):
         coefficients = (bags.dtype.type(1) if factors is None else factors) / divisors[numbers]
         groups = groups._replace(positions=numbers, coefficients=coefficients)
+        if factors is None:  # only bags that nothing is left of have a divisor of zero
+            return groups, scale_grad_by_freq
         alive = divisors[numbers] != 0
         if alive.all():
             return groups, scale_grad_by_freq

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ._arrays import BLOCK, Indices, all_indices, cast_gradient, index_error, kernel_gradient
-from ._devices import backend, compiled, empty, namespace, reference, unchecked, waiting
+from ._devices import HOST, backend, compiled, cpu, empty, namespace, reference, to_device, unchecked
 from .kernels import SUM_BLOCK, accumulator
 from .rowgrad import RowGrad, hand_over
 
@@ -39,14 +39,28 @@ class Groups(NamedTuple):
     def of(cls, indices: Indices, num_rows: int, padding_idx: int | None = None) -> Groups:
         """Group `indices`, positions with `padding_idx` left out; IndexError if one is outside ``[0, num_rows)``."""
         flat = all_indices(indices, num_rows)
+        if not isinstance(flat, np.ndarray):
+            return cls._on_gpu(indices, flat, num_rows, padding_idx)
         rows, positions, starts = empty((3, flat.size + 1), np.dtype(np.int64), flat)
-        count = namespace(flat).empty(1, np.int64)
+        count = np.empty(1, np.int64)
         skipped = -1 if padding_idx is None else padding_idx
-        with waiting(flat):  # for the count
-            if compiled(flat).group(rows[:-1], starts, positions[:-1], count, flat, num_rows, skipped) >= 0:
-                raise index_error(indices, num_rows)
+        if cpu().group(rows[:-1], starts, positions[:-1], count, flat, num_rows, skipped) >= 0:
+            raise index_error(indices, num_rows)
         distinct = int(count[0])
         return cls(rows[:distinct], starts[: distinct + 1], positions[: int(starts[distinct])])
+
+    @classmethod
+    def _on_gpu(cls, indices: Indices, flat: Indices, num_rows: int, padding_idx: int | None) -> Groups:
+        """The same, with one wait for the device: for the count, and whether an index is out of range."""
+        from .kernels.cuda.check import GOOD
+        from .kernels.cuda.group import grouped
+
+        answers, (rows, starts, positions) = grouped(flat, num_rows, -1 if padding_idx is None else padding_idx)
+        first_bad, distinct = map(int, to_device(answers, HOST))
+        if first_bad != GOOD:
+            raise index_error(indices, num_rows)
+        kept = flat.size if padding_idx is None else int(starts[distinct])
+        return cls(rows[:distinct], starts[: distinct + 1], positions[:kept])
 
     def runs(self) -> NDArray[np.int64]:
         """The run of each position."""

@@ -28,10 +28,10 @@ def find_bad(flag, indices, num_rows):
         k += step
 
 
-def begin(indices: Any, num_rows: int) -> Any:
-    """A flag for kernels to look at, its check started."""
-    xp = launch.namespace(indices)
-    flag = xp.full(1, GOOD, np.int64)
+def begin(indices: Any, num_rows: int, flag: Any = None) -> Any:
+    """A flag for kernels to look at, a new one unless it is given, its check started."""
+    flag = launch.namespace(indices).empty(1, np.int64) if flag is None else flag
+    flag.fill(GOOD)
     if checking.current().when != "off" and indices.size:
         grid, block = launch.teams(-(-indices.size // launch.GROUP), launch.GROUP)
         launch.run(find_bad, grid, block, flag, indices, np.int64(num_rows))
@@ -47,6 +47,30 @@ def answer(flag: Any, indices: Any, num_rows: int) -> int:
     if answers.when == "later":
         answers.add(lambda: int(flag[0]) != GOOD, indices, num_rows)
     return -1
+
+
+def close(bounds, offsets, flag, length):
+    """Copy offsets and end them with `length`; lower ``flag[0]`` to the first that is not as offsets have to be."""
+    k = (u64(block_x()) * u64(block_dim_y()) + u64(thread_y())) * u64(block_dim_x()) + u64(thread_x())
+    step = u64(grid_dim_x()) * u64(block_dim_x()) * u64(block_dim_y())
+    while k < u64(bounds.size):
+        value = np.int64(offsets[k]) if k < u64(offsets.size) else length
+        before = np.int64(offsets[k - u64(1)]) if k > u64(0) else value
+        if value < before or (k == u64(0) and value != 0):
+            atomic_min(flag, u64(0), k)
+        bounds[k] = value
+        k += step
+
+
+def close_offsets(bounds: Any, offsets: Any, length: int) -> bool:
+    """Copy offsets and end them with L; whether they begin with 0, do not decrease and do not pass L.
+
+    As `fastemb.kernels.cpu.check.close_offsets`; waits for the device in every mode.
+    """
+    flag = launch.namespace(offsets).full(1, GOOD, np.int64)
+    grid, block = launch.teams(-(-bounds.size // launch.GROUP), launch.GROUP)
+    launch.run(close, grid, block, bounds, offsets, flag, np.int64(length))
+    return int(flag[0]) == GOOD
 
 
 def first_bad(indices: Any, num_rows: int, start: int, stop: int) -> int:

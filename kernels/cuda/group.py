@@ -56,10 +56,18 @@ def _sorted(indices: Any, num_rows: int, padding_idx: int) -> tuple[Any, Any, An
 
 
 def begin_group(
-    rows: Any, starts: Any, positions: Any, count: Any, indices: Any, num_rows: int, padding_idx: int, origin: int
+    rows: Any,
+    starts: Any,
+    positions: Any,
+    count: Any,
+    indices: Any,
+    num_rows: int,
+    padding_idx: int,
+    origin: int,
+    flag: Any = None,
 ) -> Any:
     """Start `group`, with positions counted from `origin`; the flag of its check, which nobody has waited for."""
-    flag = check.begin(indices, num_rows)
+    flag = check.begin(indices, num_rows, flag)
     if not indices.size:
         starts[:1] = 0
         count[:] = 0
@@ -70,12 +78,12 @@ def begin_group(
     return flag
 
 
-def grouped(indices: Any, num_rows: int, padding_idx: int) -> tuple[Any, Any, Any, Any, Any]:
-    """(flag, rows, starts, positions, count) on the device, for kernels that come next: nobody has waited for them."""
+def grouped(indices: Any, num_rows: int, padding_idx: int) -> tuple[Any, tuple[Any, Any, Any]]:
+    """The flag of the check and the count in one array, and (rows, starts, positions): nobody has waited for them."""
     xp, size = launch.namespace(indices), indices.size
-    rows, starts, positions, count = (xp.empty(n, np.int64) for n in (size, size + 1, size, 1))
-    flag = begin_group(rows, starts, positions, count, indices, num_rows, padding_idx, 0)
-    return flag, rows, starts, positions, count
+    rows, starts, positions, answers = (xp.empty(n, np.int64) for n in (size, size + 1, size, 2))
+    begin_group(rows, starts, positions, answers[1:], indices, num_rows, padding_idx, 0, answers[:1])
+    return answers, (rows, starts, positions)
 
 
 def group(rows: Any, starts: Any, positions: Any, count: Any, indices: Any, num_rows: int, padding_idx: int) -> int:

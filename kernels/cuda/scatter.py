@@ -58,9 +58,10 @@ def scatter_add(target: Any, indices: Any, updates: Any) -> int:
     integers of scratch and ``L / 512`` rows.
     """
     num_rows = target.shape[0]
-    flag, *runs, count = grouped(indices, num_rows, -1)
+    answers, runs = grouped(indices, num_rows, -1)
+    flag, count = answers[:1], answers[1:]
     none = launch.namespace(target).empty(0, target.dtype)
-    start_row_pass(ADD, target, (), updates, tuple(runs), none, (), False, flag, count)
+    start_row_pass(ADD, target, (), updates, runs, none, (), False, flag, count)
     return check.answer(flag, indices, num_rows)
 
 

@@ -188,8 +188,9 @@ def step(
     The bits of `group` and the rule, one after the other. Takes ``5 * L`` integers of scratch and ``L / 512`` rows.
     """
     num_rows = weight.shape[0]
-    flag, *runs, count = grouped(indices, num_rows, padding_idx)
+    answers, runs = grouped(indices, num_rows, padding_idx)
+    flag, count = answers[:1], answers[1:]
     none = launch.namespace(weight).empty(0, accumulator(weight.dtype))
     what = PASSES[rule]
-    start_row_pass(what, weight, state, grad, tuple(runs), none, hyper, scale_grad_by_freq, flag, count)
+    start_row_pass(what, weight, state, grad, runs, none, hyper, scale_grad_by_freq, flag, count)
     return check.answer(flag, indices, num_rows)

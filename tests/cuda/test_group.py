@@ -80,3 +80,40 @@ def test_a_bad_index_is_found_and_nothing_written(rng, bad, when):
     assert all((array == UNWRITTEN).all() for array in given)
     if when == "later":
         assert answers.first_bad() == (indices, 50)
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize(
+    ("offsets", "right"),
+    [
+        ([0], True),
+        ([0, 3, 3, 9], True),
+        ([], False),
+        ([1, 3], False),
+        ([0, 4, 3], False),
+        ([0, 10], False),
+        ([-1], False),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_offsets_are_closed(offsets, right, dtype):
+    given = np.array(offsets, dtype)
+    bounds = np.full(len(offsets) + 1, UNWRITTEN)
+    assert check.close_offsets(bounds, given, 9) == right
+    assert bounds.tolist() == [*offsets, 9]
+    assert given.tolist() == offsets
+
+
+@pytest.mark.usefixtures("emulated")
+def test_no_offsets_for_no_indices():
+    assert check.close_offsets(np.full(1, UNWRITTEN), np.empty(0, np.int64), 0)
+
+
+@pytest.mark.usefixtures("emulated")
+def test_many_offsets():
+    offsets = np.arange(0, 3000, 2)
+    bounds = np.empty(1501, np.int64)
+    assert check.close_offsets(bounds, offsets, 3000)
+    np.testing.assert_array_equal(bounds, np.arange(0, 3002, 2))
+    offsets[1200] += 3
+    assert not check.close_offsets(bounds, offsets, 3000)

@@ -218,6 +218,19 @@ def test_comparisons(x):
     assert (x != object()).all()
     assert (x == np.array(0.0)).sum() == 1
     assert (xp.arange(3, dtype=np.int8) < 1000).all()
+    assert xp.array_equal(x, x[:2]).shape == ()
+    nan = xp.full(2, np.nan)
+    assert [bool(xp.array_equal(nan, nan, equal_nan=equal)) for equal in (False, True)] == [False, True]
+
+
+def test_an_operand_may_decide_for_itself(x):
+    class Other:
+        __array_ufunc__ = None
+
+        def __radd__(self, other):
+            return "added"
+
+    assert x + Other() == "added"
 
 
 # What the host waits for
@@ -282,6 +295,10 @@ ACROSS = {
     "set": lambda x, other: operator.setitem(x, ..., other),
     "fill": lambda x, other: other.fill(1),
     "argsort": lambda x, other: other.argsort(),
+    "copyto": lambda x, other: xp.copyto(x, other),
+    "where": lambda x, other: xp.where(x > 0, x, other),
+    "take": lambda x, other: x.take(other.view(np.int32)),
+    "at": lambda x, other: xp.add.at(x, 0, other),
 }
 
 
