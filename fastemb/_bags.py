@@ -24,7 +24,8 @@ from ._arrays import (
     index_error,
     kernel_indices,
 )
-from ._devices import HOST, compiled, cpu, namespace, reference, to_device, unchecked
+from ._devices import HOST, compiled, cpu, cuda, namespace, reference, to_device, unchecked
+from ._pages import read_ahead
 
 MODES = ("sum", "mean", "sqrtn", "max")
 
@@ -71,6 +72,7 @@ class Bags(NamedTuple):
             weights = as_gradient(per_sample_weights, ids.shape, table.dtype, "per_sample_weights", like=table)
             with np.errstate(all="ignore"):
                 weights = _as_kernels_take(weights, dtype).reshape(-1)
+        read_ahead(table, ids)
         return cls(ids, bounds, weights, mode, NO_PADDING if padding is None else padding, dtype)
 
     @property
@@ -209,11 +211,9 @@ def _bounds(ids: Indices, offsets: TensorLike | None, include_last_offset: bool)
 
 def _bounds_on_gpu(begins: Indices, size: int, include_last_offset: bool) -> NDArray[np.int64]:
     """The same where the offsets are on a GPU: the host waits for one number, whether they are right."""
-    xp = namespace(begins)
-    bounds: NDArray[np.int64] = xp.empty(begins.size + 1, np.int64)
-    bounds[:-1], bounds[-1] = begins, size
-    wrong = not begins.size or bool((bounds[:1] != 0).any() | (bounds[1:] < bounds[:-1]).any())
-    if wrong or include_last_offset:
+    bounds: NDArray[np.int64] = namespace(begins).empty(begins.size + 1, np.int64)
+    readable = begins if kernel_indices(begins) is not None else begins.astype(np.int64)
+    if not cuda().check.close_offsets(bounds, readable, size) or not begins.size or include_last_offset:
         _check_offsets(to_device(begins, HOST), size, include_last_offset)
     return bounds[:-1] if include_last_offset else bounds
 

@@ -39,6 +39,9 @@ def in_columns(array: Any) -> Any:
     return array[:, np.newaxis] if getattr(array, "ndim", 0) == 1 else array
 
 
+_NO_ARRAYS = ("step", "missed", "changed")
+
+
 @dataclasses.dataclass(eq=False)
 class State:
     """What an optimizer remembers of a table between steps; this one remembers the number of steps.
@@ -52,10 +55,13 @@ class State:
     ----------
     missed : Missed or None
         In mode "exact": how far each row is, and what the steps were.
+    changed : (N,) ndarray of bool or None
+        Which rows of table and state were changed, since a `fastemb.io.Checkpointer` that asked for it saved them.
     """
 
     step: int = 0
     missed: Missed | None = dataclasses.field(default=None, init=False, repr=False)
+    changed: NDArray[np.bool] | None = dataclasses.field(default=None, init=False, repr=False)
 
     def arrays(self) -> dict[str, NDArray[Any]]:
         """The arrays of the state by name, in the order of the kernels.
@@ -65,7 +71,18 @@ class State:
         dict of str to ndarray
             The arrays themselves.
         """
-        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("step", "missed")}
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in _NO_ARRAYS}
+
+    def mark(self, rows: Any) -> None:
+        """Note that rows are about to change, if somebody wants to know.
+
+        Parameters
+        ----------
+        rows : ndarray of int, or slice
+            In range.
+        """
+        if self.changed is not None:
+            self.changed[rows] = True
 
     def to(self, device: str) -> Self:
         """Move the arrays to a device.
@@ -84,6 +101,7 @@ class State:
         if self.missed:
             self.missed.last = to_device(self.missed.last, checked(device))
         vars(self).update(moved)
+        self.changed = None
         return self
 
     def state_dict(self) -> dict[str, Any]:
@@ -130,6 +148,7 @@ class State:
         step, arrays, missed = self._checked(saved)
 
         def load() -> None:
+            self.mark(slice(None))
             for name, array in self.arrays().items():
                 array[...] = arrays[name]
             if self.missed:

@@ -27,6 +27,7 @@ from ._arrays import (
 )
 from ._devices import backend, cpu, is_array, reference, unchecked
 from ._groups import Groups, row_gradient
+from ._pages import read_ahead
 from .bags import embedding_bag, embedding_bag_grad, embedding_bag_weight_grad
 from .lookup import gather, one_hot
 from .rowgrad import RowGrad
@@ -96,6 +97,7 @@ def scatter_add(
     grad = as_gradient(updates, shape, table.dtype, "updates", like=table, like_name="target")
     require_disjoint({"target": table}, {"updates": grad, "indices": ids})
     flat = all_indices(ids, table.shape[0])
+    read_ahead(table, flat)
     kernels = backend(table)
     if kernels is reference():
         terms: NDArray[Any] | None = grad.reshape(flat.size, table.shape[1])
@@ -242,6 +244,7 @@ def renorm_(
     power = _options.real("norm_type", norm_type, above=0.0, infinite=True)
     table = as_table(weight, write=True)
     ids = as_indices(indices, like=table)
+    read_ahead(table, ids)
     require_disjoint({"weight": table}, {"indices": ids})
     rows = Groups.of(ids, table.shape[0]).rows
     kernels = backend(table)

@@ -26,6 +26,7 @@ from ._arrays import (
 )
 from ._compat import as_dtype
 from ._devices import backend, cpu, empty, is_aligned, namespace, reference
+from ._pages import read_ahead
 
 _S = TypeVar("_S", bound=np.generic)
 
@@ -147,6 +148,7 @@ def gather(weight: NDArray[_S], indices: TensorLike, *, out: NDArray[_S] | None 
 
 def _fill(rows: NDArray[Any], table: Table, ids: Indices, kernels: ModuleType) -> None:
     """Copy the rows that `ids` name into `rows`, (L, D); IndexError, and nothing written, if one is out of range."""
+    read_ahead(table, ids)
     num_rows = table.shape[0]
     readable = kernel_indices(ids) if isinstance(table, np.ndarray) else all_indices(ids, num_rows)
     if readable is not None and kernels is not reference():
@@ -166,7 +168,7 @@ def gather_columns(out: NDArray[Any], columns: slice, weight: NDArray[Any], indi
     if isinstance(table, np.ndarray):
         _fill(out[:, columns], table, indices, backend(table))
     else:  # kernels for CUDA write whole rows
-        out[:, columns] = gather(table, indices)
+        out[:, columns] = gather(table, indices.reshape(-1))
 
 
 def one_hot(indices: TensorLike, num_classes: SupportsIndex, dtype: DTypeLike = np.float32) -> NDArray[Any]:

@@ -129,6 +129,8 @@ class Embedding(TableLayer):
         scale_grad_by_freq: bool = False,
         optimizer: Optimizer | None = None,
         dtype: DTypeLike | None = None,
+        copy: bool = True,
+        state: State | None = None,
     ) -> Self:
         """Make a layer around an existing table.
 
@@ -151,6 +153,10 @@ class Embedding(TableLayer):
             As for the class.
         dtype : dtype_like, optional
             That of `weight` by default, in native byte order where it has to be converted.
+        copy : bool
+            False: a layer that is not frozen trains `weight` itself, such as a table in a file (`io.open_table`).
+        state : fastemb.optim.State, optional
+            That of `optimizer` for `weight`, such as one in a file (`io.open_state`); a new one by default.
 
         Returns
         -------
@@ -162,7 +168,8 @@ class Embedding(TableLayer):
         TypeError
             `weight` is not a float array, or an option is of a wrong kind.
         ValueError
-            `weight` is not two-dimensional or empty, or an option is out of range.
+            `weight` is not two-dimensional or empty, or an option is out of range; a state of another rule or table,
+            another dtype with ``copy=False``.
 
         Examples
         --------
@@ -177,6 +184,8 @@ class Embedding(TableLayer):
             freeze,
             optimizer,
             dtype,
+            copy,
+            state,
             padding_idx=padding_idx,
             max_norm=max_norm,
             norm_type=norm_type,
@@ -235,6 +244,9 @@ class Embedding(TableLayer):
         """
         self.catch_up(ids)
         if self.max_norm is not None:
+            if self.state is not None and self.state.changed is not None:
+                self.require(ids)
+                self.state.mark(ids)
             renorm_(self.weight, ids, self.max_norm, self.norm_type)
 
     def backward(self, ids: TensorLike, dy: TensorLike) -> None:

@@ -140,6 +140,8 @@ class EmbeddingBag(TableLayer):
         scale_grad_by_freq: bool = False,
         optimizer: Optimizer | None = None,
         dtype: DTypeLike | None = None,
+        copy: bool = True,
+        state: State | None = None,
     ) -> Self:
         """Make a layer around an existing table.
 
@@ -166,6 +168,10 @@ class EmbeddingBag(TableLayer):
             As for the class.
         dtype : dtype_like, optional
             That of `weight` by default, in native byte order where it has to be converted.
+        copy : bool
+            False: a layer that is not frozen trains `weight` itself, such as a table in a file (`io.open_table`).
+        state : fastemb.optim.State, optional
+            That of `optimizer` for `weight`, such as one in a file (`io.open_state`); a new one by default.
 
         Returns
         -------
@@ -177,7 +183,8 @@ class EmbeddingBag(TableLayer):
         TypeError
             `weight` is not a float array, or an option is of a wrong kind.
         ValueError
-            `weight` is not two-dimensional or empty, or an option is out of range.
+            `weight` is not two-dimensional or empty, or an option is out of range; a state of another rule or table,
+            another dtype with ``copy=False``.
 
         Examples
         --------
@@ -192,6 +199,8 @@ class EmbeddingBag(TableLayer):
             freeze,
             optimizer,
             dtype,
+            copy,
+            state,
             padding_idx=padding_idx,
             max_norm=max_norm,
             norm_type=norm_type,
@@ -250,6 +259,8 @@ class EmbeddingBag(TableLayer):
         self.catch_up(bags.ids)
         if self.max_norm is not None:
             rows = Groups.of(bags.ids, self.num_embeddings, self.padding_idx).rows
+            if self.state is not None:
+                self.state.mark(rows)
             renorm_(self.weight, rows, self.max_norm, self.norm_type)
         out = empty((bags.size, self.embedding_dim), self.weight.dtype.newbyteorder("="), self.weight)
         bags.pool(out, self.weight, backend(self.weight))

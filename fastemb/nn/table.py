@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 from .. import _devices, _options
 from .._arrays import as_table
 from .._compat import as_dtype
-from ..optim import Optimizer
+from ..optim import Optimizer, State
 from .initialisers import Initialiser, make_table
 from .trained import Trained
 
@@ -105,17 +105,30 @@ class TableLayer(Trained):
 
     @classmethod
     def _adopt(
-        cls, weight: NDArray[Any], freeze: bool, optimizer: Optimizer | None, dtype: DTypeLike | None, **options: Any
+        cls,
+        weight: NDArray[Any],
+        freeze: bool,
+        optimizer: Optimizer | None,
+        dtype: DTypeLike | None,
+        copy: bool = True,
+        state: State | None = None,
+        **options: Any,
     ) -> Self:
         table = as_table(weight)
         kind = table.dtype if dtype is None else table_dtype(dtype)
         _options.size("embedding_dim", table.shape[1])
+        if not (copy or freeze) and table.dtype != kind:
+            msg = f"dtype must be that of weight with copy=False, {table.dtype}, got {kind}"
+            raise ValueError(msg)
+        if state is not None and (optimizer is None or freeze or not optimizer.serves(table, state)):
+            msg = "state must be that of optimizer for weight, in a layer that is not frozen"
+            raise ValueError(msg)
         self = cls.__new__(cls)
         self._set_options(_options.size("num_embeddings", table.shape[0]), **options)
-        if not freeze or table.dtype != kind:
+        if (copy and not freeze) or table.dtype != kind:
             with np.errstate(all="ignore"):
                 table = weight = table.astype(kind.newbyteorder("="), order="C")
-        self._own(weight if isinstance(weight, np.ndarray) else table, optimizer, frozen=bool(freeze))
+        self._own(weight if isinstance(weight, np.ndarray) else table, optimizer, frozen=bool(freeze), state=state)
         return self
 
     def _set_options(
@@ -131,15 +144,18 @@ class TableLayer(Trained):
         self._norm_type = _options.real("norm_type", norm_type, above=0.0, infinite=True)
         self._scale_grad_by_freq = bool(scale_grad_by_freq)
 
-    def _own(self, weight: NDArray[Any], optimizer: Optimizer | None, *, frozen: bool) -> None:
+    def _own(
+        self, weight: NDArray[Any], optimizer: Optimizer | None, *, frozen: bool, state: State | None = None
+    ) -> None:
         self.weight, self._num_rows = weight, len(weight)
         self._device = _devices.device_of(weight)
-        self._set_up(optimizer, frozen=frozen)
+        self._set_up(optimizer, frozen=frozen, state=state)
 
-    def _set_up(self, optimizer: Optimizer | None, *, frozen: bool) -> None:
+    def _set_up(self, optimizer: Optimizer | None, *, frozen: bool, state: State | None = None) -> None:
         self.grad = None
         self._frozen = frozen
-        self.state = None
+        self._optimizer = optimizer
+        self.state = state
         self.optimizer = optimizer
 
     @property

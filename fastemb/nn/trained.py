@@ -12,9 +12,10 @@ from .._arrays import TensorLike, as_table
 from .._state import require_entries, same_kind
 from ..optim import Optimizer, State
 from ..rowgrad import RowGrad
+from .savable import Savable
 
 
-class Trained(abc.ABC):
+class Trained(Savable, abc.ABC):
     """A table, the gradient that is pending for it, and the optimizer with its state."""
 
     weight: NDArray[Any]

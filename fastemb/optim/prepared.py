@@ -12,6 +12,7 @@ from .._bags import NO_PADDING
 from .._devices import backend, cuda, unchecked
 from .._groups import Groups, gradient_blocks
 from .._missed import Replay
+from .._pages import read_ahead
 from .._state import State
 from ..kernels import accumulator
 
@@ -48,6 +49,9 @@ class PreparedStep(NamedTuple):
         if self.max_grad_norm is not None:
             limit, num_rows = self.max_grad_norm, len(table)
             groups = groups.clipped(limit, self.grad, num_rows, dtype, scale_grad_by_freq=scale_grad_by_freq)
+        self.state.mark(groups.rows)
+        for array in (table, *self.arrays):
+            read_ahead(array, groups.rows)
         missed, replay = self.state.missed, self.replay
         if missed and replay:
             replay.move(table, self.arrays, missed, missed.behind(groups.rows))

@@ -173,6 +173,7 @@ class Rule(abc.ABC):
         behind = missed.behind(ids.reshape(-1))
         if behind.size:
             rows = Groups.of(behind, table.shape[0], padding).rows
+            state.mark(rows)
             replay.move(table, tuple(arrays.values()), missed, rows)
 
     def flush(self, weight: NDArray[Any], state: State, *, padding_idx: SupportsIndex | None = None) -> None:
@@ -200,6 +201,7 @@ class Rule(abc.ABC):
         for start in range(0, max(num_rows, 1), BLOCK):
             self.catch_up(weight, state, xp.arange(start, min(start + BLOCK, num_rows)), padding_idx=padding)
         if state.missed is not None:
+            state.mark(slice(None))
             state.missed.restart()
 
     def _state_arrays(self, table: NDArray[Any], state: State) -> dict[str, NDArray[Any]]:
