@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 
-RUN_ELSEWHERE = {"import cupy": "devices/test_readme.py"}
+RUN_ELSEWHERE = {"import cupy": "devices/test_readme.py", "import torch": "interop/test_readme.py"}
 """First lines of blocks of README that need more than NumPy and Numba, and the tests that run them."""
 
 

@@ -14,7 +14,7 @@ import fastemb
 from fastemb.kernels import cpu
 
 from .. import data, shapes, workloads
-from . import roof, train, update
+from . import interop, roof, train, update
 from .bags import bag, bag_slow
 from .comparison import Comparison, filled, has, same
 
@@ -152,10 +152,11 @@ CASES: dict[str, Callable[[bool], Iterator[Comparison]]] = {
     "bag": bag,
     "bag-slow": bag_slow,
     "update": update.update,
+    "interop": interop.interop,
     "train": train.train_steps,
     "roof": roof.roof,
     "start": start,
 }
 
-MEANS: dict[tuple[str, str], float] = {("bag", "torch embedding_bag"): 1.2, **update.MEANS}
+MEANS: dict[tuple[str, str], float] = {("bag", "torch embedding_bag"): 1.2, **update.MEANS, **interop.MEANS}
 """(id, peer): the least geometric mean of the ratios over the cases."""
