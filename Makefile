@@ -1,10 +1,12 @@
 # Every target sets up what it needs in .venv; a second call does not do it again.
 PYTHON ?= python3
 VENV   := .venv
+CUDA   := tests/cuda tests/devices
+BESIDE := tests/interop tests/io tests/peers tests/sharded
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: venv bench peers asv dashboard regress report test test-cpu test-cuda test-peers test-browser test-gate lint clean
+.PHONY: venv bench peers asv dashboard regress report test test-cpu test-cuda test-beside test-peers test-sorix test-browser test-gate lint clean
 
 venv: $(READY)
 
@@ -18,8 +20,8 @@ $(READY): pyproject.toml
 bench: $(READY)
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(RUN) -m benches
 
-# torch is large and not needed for anything else, so it has an environment of its own, for the benchmark and for the
-# tests that take it as an oracle. FBGEMM asks for more than its CPU operators need.
+# FBGEMM, gensim and their torch have an environment of their own, for the benchmark; the tests that take torch as an
+# oracle run there too. FBGEMM asks for more than its CPU operators need.
 peers: .venv-peers/.ready
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE .venv-peers/bin/python -m benches.peers --json build/peers.json
 
@@ -50,13 +52,36 @@ test-peers: .venv-peers/.ready
 # Kernels for CUDA run in an emulator of one thread: those tests take what the others, who mostly compile, leave of the CPU.
 # Tests marked gpu run on a machine that has one: python benches/device.py.
 test: $(READY)
-	@$(MAKE) --no-print-directory --jobs=2 test-cpu test-cuda
+	@$(MAKE) --no-print-directory --jobs=2 test-cpu test-cuda test-beside
+	@$(MAKE) --no-print-directory test-sorix
 
 test-cpu: $(READY)
-	$(RUN) -m pytest --benchmark-disable -m "not browser and not gate and not gpu" --ignore tests/cuda --ignore tests/devices
+	$(RUN) -m pytest --benchmark-disable -m "not browser and not gate and not gpu" $(addprefix --ignore ,$(CUDA) $(BESIDE))
 
 test-cuda: $(READY)
-	nice -n 19 $(RUN) -m pytest -q --benchmark-disable -m "not gpu" tests/cuda tests/devices
+	nice -n 19 $(RUN) -m pytest -q --benchmark-disable -m "not gpu" $(CUDA)
+
+# Other frameworks, other processes, files.
+test-beside: $(READY)
+	nice -n 19 $(RUN) -m pytest -q --benchmark-disable $(BESIDE)
+
+# sorix needs Python 3.12, so its tests have an environment of their own, with the first such interpreter that runs.
+# (A shim of pyenv's runs only if it is told its version.)
+SORIX_PYTHON ?= $(shell for minor in 12 13 14; do \
+	PYENV_VERSION=3.$$minor python3.$$minor -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
+
+test-sorix:
+ifeq ($(SORIX_PYTHON),)
+	@echo "tests/interop/test_sorix.py was NOT run: sorix needs Python 3.12, and none of python3.12 to python3.14 is there"
+else
+	@$(MAKE) --no-print-directory .venv-sorix/.ready
+	.venv-sorix/bin/python -m pytest -q tests/interop/test_sorix.py
+endif
+
+.venv-sorix/.ready: pyproject.toml
+	$(SORIX_PYTHON) -m venv .venv-sorix
+	.venv-sorix/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[test,sorix]'
+	@touch $@
 
 # Chromium and npm have to be there.
 test-browser: $(VENV)/.browser
@@ -77,4 +102,4 @@ lint: $(READY)
 	$(RUN) -m pytest -q tests/test_docstrings.py
 
 clean:
-	rm -rf $(VENV) .venv-peers build dist .asv .benchmarks *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-peers .venv-sorix build dist .asv .benchmarks *.egg-info .pytest_cache .mypy_cache .ruff_cache

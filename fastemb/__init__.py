@@ -10,7 +10,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import buffers, io, kernels, nn, optim
+    from . import buffers, io, kernels, nn, optim, sharded
+    from ._index_check import index_check
     from .functional import (
         embedding_bag,
         embedding_bag_grad,
@@ -44,6 +45,7 @@ __all__ = [
     "optim",
     "renorm_",
     "scatter_add",
+    "sharded",
 ]
 
 _HOME = {

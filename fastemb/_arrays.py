@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ._devices import (
     HOST,
+    REFUSED,
     as_cupy,
     device_of,
     is_aligned,
@@ -19,6 +20,7 @@ from ._devices import (
     is_writeable,
     kernel_floats,
     namespace,
+    not_handed_over,
     require_cuda_dtype,
     require_host,
     require_one_device,
@@ -62,15 +64,14 @@ def as_array(value: Any, name: str) -> NDArray[Any]:
         raise TypeError(msg)
     if isinstance(value, np.ndarray):
         return value if type(value) is np.ndarray else value.view(np.ndarray)
-    if is_on_gpu(value):
+    if is_on_gpu(value, name):
         return as_cupy(value, name)
     if not hasattr(value, "__dlpack__"):
         return np.asarray(value)
     try:
         return np.from_dlpack(value)
-    except BufferError as error:
-        msg = f"{name} of type {type_name(value)} cannot be read through DLPack: {error}"
-        raise TypeError(msg) from error
+    except REFUSED as error:
+        raise not_handed_over(value, name, error) from error
 
 
 def read_once(value: Any, name: str) -> Any:

@@ -164,7 +164,7 @@ def is_writeable(array: Any) -> bool:
 
 def require_host(given: Any, name: str, other: Any, other_name: str) -> None:
     """TypeError for memory on a GPU if `other` is on the host; this needs neither CuPy nor a GPU."""
-    if isinstance(other, np.ndarray) and not isinstance(given, np.ndarray) and is_on_gpu(given):
+    if isinstance(other, np.ndarray) and not isinstance(given, np.ndarray) and is_on_gpu(given, name):
         raise _mixed_devices(other_name, HOST, name, "cuda")
 
 
@@ -184,12 +184,25 @@ def is_array(value: Any) -> bool:
     )
 
 
-def is_on_gpu(value: Any) -> bool:
-    """Whether an array or tensor of any library lies in the memory of an NVIDIA GPU."""
-    if hasattr(value, "__dlpack_device__"):
+def is_on_gpu(value: Any, name: str) -> bool:
+    """Whether an array or tensor of any library lies in the memory of an NVIDIA GPU; TypeError if it is nowhere."""
+    if not hasattr(value, "__dlpack_device__"):
+        return hasattr(value, "__cuda_array_interface__")
+    try:
         kind: int = value.__dlpack_device__()[0]
-        return kind in _DLPACK_CUDA
-    return hasattr(value, "__cuda_array_interface__")
+    except REFUSED as error:
+        raise not_handed_over(value, name, error) from error
+    return kind in _DLPACK_CUDA
+
+
+REFUSED = (BufferError, RuntimeError, ValueError)
+"""What libraries raise for a tensor whose memory they do not hand over through DLPack."""
+
+
+def not_handed_over(value: Any, name: str, error: Exception) -> TypeError:
+    """The error for such a tensor: one that needs a gradient, of a dtype that DLPack or NumPy lacks, sparse ones."""
+    dtype = f" and dtype {value.dtype}" if hasattr(value, "dtype") else ""
+    return TypeError(f"{name} of type {type_name(value)}{dtype} cannot be read through DLPack: {error}")
 
 
 def as_cupy(value: Any, name: str) -> NDArray[Any]:
@@ -200,9 +213,8 @@ def as_cupy(value: Any, name: str) -> NDArray[Any]:
         return plain
     try:
         taken: NDArray[Any] = library.from_dlpack(value) if hasattr(value, "__dlpack__") else library.asarray(value)
-    except (BufferError, RuntimeError, ValueError) as error:
-        msg = f"{name} of type {type_name(value)} cannot be read on the GPU: {error}"
-        raise TypeError(msg) from error
+    except REFUSED as error:
+        raise not_handed_over(value, name, error) from error
     return taken
 
 

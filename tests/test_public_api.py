@@ -30,7 +30,7 @@ def test_names():
     bags = {"embedding_bag", "embedding_bag_grad", "embedding_bag_weight_grad"}
     operations = {"embedding_grad", "gather", "one_hot", "renorm_", "scatter_add"} | bags
     layers = {"Embedding", "EmbeddingBag"}
-    others = {"RowGrad", "buffers", "index_check", "io", "kernels", "nn", "optim"}
+    others = {"RowGrad", "buffers", "index_check", "io", "kernels", "nn", "optim", "sharded"}
     assert set(fastemb.__all__) == operations | layers | others
     for name in fastemb.__all__:
         assert name in dir(fastemb)
@@ -85,8 +85,9 @@ def test_every_public_name_is_shown(name, value):
 EXAMPLES = [
     path.relative_to(PACKAGE).with_suffix("").as_posix().replace("/", ".")
     for path in sorted(PACKAGE.rglob("*.py"))
-    if ">>>" in path.read_text() and "kernels" not in path.parts
+    if ">>>" in path.read_text() and not {"kernels", "interop", "sharded"} & set(path.parts)
 ]
+"""What needs other libraries has its examples run by tests/interop and tests/sharded."""
 
 
 def test_modules_with_examples_are_found():
