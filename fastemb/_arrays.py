@@ -118,7 +118,9 @@ def as_indices(
     else:
         require_host(indices, name, like, like_name)
         array = _integers(as_array(indices, name), indices, name)
-    return array if like is None else beside(array, indices, name, like, like_name)
+    if like is None or type(array) is type(like) is np.ndarray:
+        return array
+    return beside(array, indices, name, like, like_name)
 
 
 def _integers(array: NDArray[Any], given: Any, name: str) -> Indices:
@@ -167,7 +169,13 @@ def kernel_indices(indices: Indices) -> Indices | None:
 
 def check_indices(indices: Indices, num_rows: int) -> None:
     """Raise `index_error` unless all are in range: for what kernels cannot read, compared as what they are."""
-    if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= num_rows):
+    if not indices.size:
+        return
+    if isinstance(indices, np.ndarray):
+        bad = int(indices.min()) < 0 or int(indices.max()) >= num_rows
+    else:  # one wait for the device, not two
+        bad = bool(((indices < 0) | (indices >= num_rows)).any())
+    if bad:
         raise index_error(indices, num_rows)
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from .. import _options
 from .._arrays import TensorLike, as_indices
+from .._devices import device_of, to_device
 
 _PI = decimal.Decimal("3.1415926535897932384626433832795028841971693993751")
 _TURN = 1 << 64
@@ -33,17 +34,19 @@ def _turns(count: int, width: int, base: float) -> tuple[NDArray[np.uint64], NDA
 def angles(positions: TensorLike, count: int, width: int, base: float) -> NDArray[np.float64]:
     """``positions * base**(-2*i/D)`` for i below `count`, less whole turns: (*positions.shape, count).
 
-    From minus half a turn to half of one. Whole numbers count the turns, so that the error is that of a few roundings
-    of such an angle, however large the position.
+    Where the positions lie. From minus half a turn to half of one. Whole numbers count the turns, so that the error is
+    that of a few roundings of such an angle, however large the position.
     """
-    whole, rest = _turns(count, width, base)
     places = as_indices(positions, "positions")[..., np.newaxis]
     if places.dtype.kind not in "iu":  # Python's integers
         msg = "positions must fit into 64 bits"
         raise ValueError(msg)
-    fine = (places.astype(np.uint64) * whole).view(np.int64)  # negative positions wrap to the same turn
-    turns = fine / _TURN + places * rest
-    return 2 * math.pi * turns
+    whole, rest = _turns(count, width, base)
+    where = device_of(places)
+    fine = (places.astype(np.uint64) * to_device(whole, where)).view(np.int64)  # negative ones wrap to the same turn
+    turns = fine / float(_TURN) + places * to_device(rest, where)
+    angle: NDArray[np.float64] = 2 * math.pi * turns
+    return angle
 
 
 def above_one(base: SupportsFloat) -> float:

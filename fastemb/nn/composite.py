@@ -5,20 +5,24 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Mapping
-from typing import Any, SupportsFloat
+from typing import Any, Self, SupportsFloat
 
-import numpy as np
 from numpy.typing import NDArray
 
 from .. import _options
+from .._devices import checked, namespace, to_device
 from .._state import require_entries
 from ..optim import Optimizer, State
-from ..rowgrad import RowGrad
+from ..rowgrad import RowGrad, hand_over
+from .savable import Savable
 from .table import TableLayer
 
 
-class Composite(abc.ABC):
+class Composite(Savable, abc.ABC):
     """A layer whose parameters are tables of other layers: `step`, `state_dict` and the rest go through them."""
+
+    _carried: tuple[str, ...] = ()
+    """Arrays that lie where the tables do."""
 
     @abc.abstractmethod
     def tables(self) -> dict[str, TableLayer]:
@@ -29,6 +33,42 @@ class Composite(abc.ABC):
         dict of str to layer
             The layers themselves.
         """
+
+    @property
+    def device(self) -> str:
+        """Where the tables lie: "cpu", or "cuda:0" for the first GPU."""
+        return next(iter(self.tables().values())).device
+
+    def to(self, device: str) -> Self:
+        """Move the tables to a device, with the optimizer's state and what is pending.
+
+        Parameters
+        ----------
+        device : {"cpu", "cuda"}
+            Where to; "cuda:1" is the second GPU.
+
+        Returns
+        -------
+        layer
+            This layer; the arrays that it had are no longer its own.
+
+        Raises
+        ------
+        ImportError
+            A GPU without CuPy or numba-cuda.
+        RuntimeError
+            No GPU.
+        TypeError
+            bfloat16 on a GPU.
+        ValueError
+            Another device.
+        """
+        where = checked(device)
+        for table in self.tables().values():
+            table.to(where)
+        for name in self._carried:
+            setattr(self, name, to_device(getattr(self, name), where))
+        return self
 
     def step(self, *, lr: SupportsFloat | None = None, max_grad_norm: SupportsFloat | None = None) -> None:
         """Apply what is pending with the optimizer, and clear it.
@@ -113,7 +153,7 @@ class Composite(abc.ABC):
 
 
 class Dense(TableLayer):
-    """A matrix of parameters all of whose rows have a gradient; `backward` is given the gradient itself."""
+    """A matrix of parameters all of whose rows have a gradient; `backward` is given the gradient itself, to keep."""
 
     _inner = True
 
@@ -123,9 +163,11 @@ class Dense(TableLayer):
 
     def backward(self, *batch: Any) -> None:
         """Add an (N, D) gradient to `grad`."""
-        (gradient,) = batch
-        self._add(RowGrad(np.arange(self.num_embeddings), gradient, self.num_embeddings))
+        self._add(self._all_rows(*batch))
 
     def _apply(self, rule: Optimizer, state: State, *batch: Any, **options: Any) -> None:
-        (gradient,) = batch
-        rule.update(self.weight, state, RowGrad(np.arange(len(gradient)), gradient, len(gradient)), **options)
+        rule.update(self.weight, state, self._all_rows(*batch), **options)
+
+    def _all_rows(self, gradient: NDArray[Any]) -> RowGrad:
+        count = self.num_embeddings
+        return hand_over(namespace(gradient).arange(count), gradient, count)

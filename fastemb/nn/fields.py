@@ -8,8 +8,8 @@ from typing import Any, SupportsFloat, SupportsIndex
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .. import buffers
 from .._arrays import Indices, TensorLike, as_array, as_gradient, as_indices, as_table
+from .._devices import empty, is_array, require_host, unchecked
 from ..lookup import gather_columns
 from ..optim import Optimizer
 from .composite import Composite
@@ -35,19 +35,26 @@ class FieldEmbedding(Composite):
         Of new tables.
     dtype : dtype_like
         Of new tables; all tables must have one dtype.
+    device : {"cpu", "cuda"}
+        Where new tables lie; "cuda:1" is the second GPU. All tables must lie on one device.
     seed : int, numpy.random.SeedSequence or numpy.random.Generator, optional
         Makes `init` repeatable: each new table draws from a generator of its own.
 
     Raises
     ------
+    ImportError
+        dtype "bfloat16" without ml_dtypes, device "cuda" without CuPy or numba-cuda.
+    RuntimeError
+        Device "cuda" without a GPU.
     TypeError
-        An option of a wrong kind.
+        An option of a wrong kind, tables on several devices.
     ValueError
         No fields, a field twice, a shared table that is not there, tables of several dtypes.
 
     Notes
     -----
-    Rows are copied straight to their columns of the output: nothing is concatenated. Moves what the lookups move.
+    Rows are copied straight to their columns of the output: nothing is concatenated. Moves what the lookups move; on a
+    GPU, where a lookup writes whole rows, those twice.
 
     References
     ----------
@@ -71,6 +78,7 @@ class FieldEmbedding(Composite):
         init: Any = "uniform_fan",
         optimizer: Optimizer | None = None,
         dtype: DTypeLike = "float32",
+        device: str = "cpu",
         seed: int | np.random.SeedSequence | np.random.Generator | None = None,
     ) -> None:
         if not isinstance(fields, Mapping) or not fields:
@@ -81,6 +89,7 @@ class FieldEmbedding(Composite):
             raise TypeError(msg)
         # Drawn, not spawned: that would change the caller's SeedSequence, and the next layer made with it.
         seeds = np.random.default_rng(seed).integers(1 << 63, size=(len(fields), 2))
+        options: dict[str, Any] = {"init": init, "optimizer": optimizer, "dtype": dtype, "device": device}
         self._of_field: dict[str, Embedding] = {}
         for (name, what), drawn in zip(fields.items(), seeds, strict=True):
             if isinstance(what, Embedding):
@@ -91,8 +100,7 @@ class FieldEmbedding(Composite):
             except (TypeError, ValueError):
                 msg = f"field {name!r} must be (num_embeddings, embedding_dim) or an Embedding, got {what!r}"
                 raise TypeError(msg) from None
-            stream = np.random.default_rng(drawn)
-            self._of_field[name] = Embedding(num_rows, width, init=init, optimizer=optimizer, dtype=dtype, seed=stream)
+            self._of_field[name] = Embedding(num_rows, width, seed=np.random.default_rng(drawn), **options)
         for name, other in (share or {}).items():
             if name in self._of_field:
                 msg = f"field {name!r} is given twice"
@@ -109,6 +117,7 @@ class FieldEmbedding(Composite):
             msg = f"tables must have one dtype, got {sorted(map(str, kinds))}"
             raise ValueError(msg)
         (self.dtype,) = kinds
+        self._require_one_device()
         bounds = np.cumsum([0] + [layer.embedding_dim for layer in self._of_field.values()])
         self._columns = {
             name: slice(int(lo), int(hi)) for name, lo, hi in zip(self._of_field, bounds[:-1], bounds[1:], strict=True)
@@ -142,21 +151,35 @@ class FieldEmbedding(Composite):
             found.setdefault(id(layer), (name, layer))
         return dict(found.values())
 
+    def _require_one_device(self) -> None:
+        layers = self._of_field.values()
+        if len({type(layer.weight) for layer in layers}) > 1 and len({layer.device for layer in layers}) > 1:
+            devices = {name: layer.device for name, layer in self._of_field.items()}
+            msg = f"tables of all fields must lie on one device, got {devices}"
+            raise TypeError(msg)
+
+    @property
+    def _weight(self) -> NDArray[Any]:
+        """One of the tables, to know where they lie."""
+        return next(iter(self._of_field.values())).weight
+
     def _ids(self, ids: Any) -> dict[str, Indices]:
         """The ids of each field, of one shape and all in range."""
-        names = list(self._of_field)
+        self._require_one_device()
+        names, like = list(self._of_field), self._weight
         if hasattr(ids, "columns"):  # a data frame
-            ids = {name: np.asarray(ids[name]) for name in ids.columns}
+            ids = {name: _column(ids[name]) for name in ids.columns}
         if isinstance(ids, Mapping):
             _same_names(set(ids), set(names))
-            split = {name: as_indices(ids[name], f"ids[{name!r}]") for name in names}
+            split = {name: as_indices(ids[name], f"ids[{name!r}]", like=like) for name in names}
         else:
+            require_host(ids, "ids", like, "weight")
             array = as_array(ids, "ids")
             if array.dtype.names is not None:
                 _same_names(set(array.dtype.names), set(names))
-                split = {name: as_indices(array[name], f"ids[{name!r}]") for name in names}
-            else:
-                array = as_indices(ids if isinstance(ids, (list, tuple)) else array, "ids")  # a tensor is read once
+                split = {name: as_indices(array[name], f"ids[{name!r}]", like=like) for name in names}
+            else:  # a tensor is read once
+                array = as_indices(ids if isinstance(ids, (list, tuple)) else array, "ids", like=like)
                 if array.ndim == 0 or array.shape[-1] != len(names):
                     msg = f"ids must have a last axis of {len(names)}, one for each field, got shape {array.shape}"
                     raise ValueError(msg)
@@ -191,28 +214,29 @@ class FieldEmbedding(Composite):
         IndexError
             An id out of range of its field.
         TypeError
-            Ids that are not integers.
+            Ids that are not integers, or not where the tables are.
         ValueError
             Missing or unknown fields, shapes that do not fit, a read-only table with `max_norm` or an optimizer in mode
             "exact". After any error no table has been changed.
         """
         split = self._ids(ids)
         shape = next(iter(split.values())).shape
-        out = buffers.empty((*shape, self.embedding_dim), self.dtype.newbyteorder("="))
+        out = empty((*shape, self.embedding_dim), self.dtype.newbyteorder("="), self._weight)
         rows = out.reshape(-1, self.embedding_dim)
         for layer in self._of_field.values():
             if layer.writes_at_lookup:
                 as_table(layer.weight, write=True)  # before another table is changed
-        for name, part in split.items():
-            layer = self._of_field[name]
-            layer.make_ready(part)
-            gather_columns(rows, self._columns[name], layer.weight, part)
+        with unchecked(out):
+            for name, part in split.items():
+                layer = self._of_field[name]
+                layer.make_ready(part)
+                gather_columns(rows, self._columns[name], layer.weight, part)
         return out
 
     def _parts(self, ids: Any, dy: TensorLike) -> dict[str, tuple[Indices, NDArray[Any]]]:
         split = self._ids(ids)
         shape = next(iter(split.values())).shape
-        values = as_gradient(dy, (*shape, self.embedding_dim), self.dtype, "dy")
+        values = as_gradient(dy, (*shape, self.embedding_dim), self.dtype, "dy", like=self._weight)
         return {name: (part, values[..., self._columns[name]]) for name, part in split.items()}
 
     def backward(self, ids: Any, dy: TensorLike) -> None:
@@ -293,6 +317,10 @@ class FieldEmbedding(Composite):
             for name, layer in self._of_field.items()
         ]
         return f"FieldEmbedding({', '.join(shown)}, dtype={self.dtype})"
+
+
+def _column(series: Any) -> Any:
+    return series if is_array(series) else np.asarray(series)
 
 
 def _same_names(given: set[str], wanted: set[str]) -> None:

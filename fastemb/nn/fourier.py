@@ -9,41 +9,60 @@ from typing import Any, SupportsFloat, SupportsIndex
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .. import _options, buffers
+from .. import _options
 from .._arrays import TensorLike, accumulator, as_gradient, read_once
+from .._devices import device_of, empty, namespace, require_host, to_device
 from .._state import require_entries, same_kind
 from .initialisers import make_table
+from .savable import Savable
 from .table import table_dtype
 
 _KINDS = ("log", "gaussian")
 
 
 def as_rows(
-    given: TensorLike, width: int, dtype: np.dtype[Any], name: str, lead: tuple[int, ...] | None = None
+    given: TensorLike,
+    width: int,
+    dtype: np.dtype[Any],
+    name: str,
+    lead: tuple[int, ...] | None = None,
+    *,
+    like: NDArray[Any] | None = None,
+    like_name: str = "weight",
 ) -> tuple[NDArray[Any], tuple[int, ...]]:
-    """An array (..., width) as rows in the accumulation dtype, (L, width), and the axes before the last, or `lead`."""
+    """An array (..., width) as rows in the accumulation dtype, (L, width), and the axes before the last, or `lead`.
+
+    It lies on the device of `like`.
+    """
+    require_host(given, name, like, like_name)
     array = read_once(given, name)
     before: tuple[int, ...] = np.shape(array)[:-1] if lead is None else lead
-    array = as_gradient(array, (*before, width), dtype, name)
+    array = as_gradient(array, (*before, width), dtype, name, like=like, like_name=like_name)
     with np.errstate(all="ignore"):
-        return np.require(array, accumulator(dtype), ["C", "A"]).reshape(-1, width), before
+        if isinstance(array, np.ndarray):
+            rows = np.require(array, accumulator(dtype), ["C", "A"])
+        else:
+            rows = namespace(array).ascontiguousarray(array, accumulator(dtype))
+    return rows.reshape(-1, width), before
 
 
 def _waves(turns: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """``sin(2*pi*turns)`` and ``cos(2*pi*turns)``, exact at quarters of a turn, and as good at many turns as at one."""
-    angle = turns - np.rint(turns)  # exact, as what is done to it next
-    quarters = np.rint(4 * angle)
+    xp = namespace(turns)
+    angle = turns - xp.rint(turns)  # exact, as what is done to it next
+    quarters = xp.rint(4 * angle)
     angle -= quarters / 4
     angle *= angle.dtype.type(2 * math.pi)
-    low, high = np.sin(angle), np.cos(angle)
-    odd = np.abs(quarters) == 1
-    sine, cosine = np.where(odd, high, low), np.where(odd, low, high)
-    np.subtract(0, sine, out=sine, where=(quarters == -1) | (np.abs(quarters) == 2))
-    np.subtract(0, cosine, out=cosine, where=(quarters == 1) | (np.abs(quarters) == 2))
+    low, high = xp.sin(angle), xp.cos(angle)
+    odd = xp.abs(quarters) == 1
+    half = xp.abs(quarters) == 2
+    sine, cosine = xp.where(odd, high, low), xp.where(odd, low, high)
+    xp.copyto(sine, 0 - sine, where=(quarters == -1) | half)
+    xp.copyto(cosine, 0 - cosine, where=(quarters == 1) | half)
     return sine, cosine
 
 
-class FourierFeatures:
+class FourierFeatures(Savable):
     """Coordinates as sines and cosines of several frequencies, without trained parameters.
 
     ``y[..., :] = [sin(2*pi * B @ p), cos(2*pi * B @ p)]`` for a point ``p = points[..., :]``, with `include_input`
@@ -81,6 +100,8 @@ class FourierFeatures:
     Computed in the accumulation dtype, float32 for half-width ones, and rounded once. Whole turns are taken off before
     the sine: at the frequencies of "log", which are powers of two, each value is right to the last bits however high
     the frequency. Products are those of NumPy's BLAS. Writes ``L * out_features * itemsize`` bytes for L points.
+
+    Features are made where the points lie; those of points on a GPU by CuPy.
 
     References
     ----------
@@ -140,7 +161,7 @@ class FourierFeatures:
 
     @property
     def frequencies(self) -> NDArray[Any]:
-        """B, a row of cycles per unit for each wave; read-only, in the accumulation dtype."""
+        """B, a row of cycles per unit for each wave; read-only, in the accumulation dtype, on the host."""
         return self._frequencies
 
     @property
@@ -211,7 +232,7 @@ class FourierFeatures:
             Shapes that do not fit.
         """
         rows, shape = as_rows(points, self.in_features, self._dtype, "points")
-        grad, _ = as_rows(dy, self.out_features, self._dtype, "dy", shape)
+        grad, _ = as_rows(dy, self.out_features, self._dtype, "dy", shape, like=rows, like_name="points")
         with np.errstate(all="ignore"):
             result = pulled_back(self, expanded(self, rows), grad)
         return result.reshape(*shape, self.in_features)
@@ -222,7 +243,7 @@ class FourierFeatures:
         Returns
         -------
         dict
-            ``{"frequencies": B}``, the layer's own array.
+            ``{"frequencies": B}``, the layer's own array, on the host.
         """
         return {"frequencies": self._frequencies}
 
@@ -275,15 +296,21 @@ class FourierFeatures:
 def _parts(features: FourierFeatures, array: NDArray[Any]) -> list[NDArray[Any]]:
     """Views of the columns of the input, of the sines and of the cosines."""
     first = features.in_features * features.include_input
-    return np.split(array, [first, first + len(features.frequencies)], axis=1)
+    parts: list[NDArray[Any]] = namespace(array).split(array, [first, first + len(features.frequencies)], axis=1)
+    return parts
+
+
+def _frequencies(features: FourierFeatures, like: NDArray[Any]) -> NDArray[Any]:
+    """B where the points lie: it is small, and no device has to keep it."""
+    return to_device(features.frequencies, device_of(like))
 
 
 def expanded(features: FourierFeatures, rows: NDArray[Any]) -> NDArray[Any]:
     """Features of points (L, F) in the accumulation dtype: (L, out_features), not rounded yet."""
-    out = buffers.empty((len(rows), features.out_features), rows.dtype)
+    out = empty((len(rows), features.out_features), rows.dtype, rows)
     direct, sine, cosine = _parts(features, out)
     direct[...] = rows[:, : direct.shape[1]]
-    sine[...], cosine[...] = _waves(rows @ features.frequencies.T)
+    sine[...], cosine[...] = _waves(rows @ _frequencies(features, rows).T)
     return out
 
 
@@ -293,7 +320,7 @@ def pulled_back(features: FourierFeatures, values: NDArray[Any], grad: NDArray[A
     direct, of_sine, of_cosine = _parts(features, grad)
     of_turns = of_sine * cosine - of_cosine * sine
     of_turns *= of_turns.dtype.type(2 * math.pi)
-    result: NDArray[Any] = of_turns @ features.frequencies
+    result: NDArray[Any] = of_turns @ _frequencies(features, of_turns)
     if features.include_input:
         result += direct
     return result

@@ -10,6 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from .. import _options
 from .._arrays import TensorLike, as_gradient
+from .._devices import namespace, unchecked
 from .._state import require_entries
 from ..bags import embedding_bag_weight_grad
 from ..optim import Optimizer
@@ -50,13 +51,17 @@ class HashEmbedding(Composite):
         The rule that `step` applies.
     dtype : dtype_like
         "float32" and "float64" are fast; "float16", and "bfloat16" with ml_dtypes installed, are right.
+    device : {"cpu", "cuda"}
+        Where the table lies, and the factors; "cuda:1" is the second GPU. Ids of text are hashed on the host.
     seed : int, numpy.random.SeedSequence or numpy.random.Generator, optional
         Makes `init` repeatable. The hashes do not depend on it.
 
     Raises
     ------
     ImportError
-        dtype "bfloat16" without ml_dtypes.
+        dtype "bfloat16" without ml_dtypes, device "cuda" without CuPy or numba-cuda.
+    RuntimeError
+        Device "cuda" without a GPU.
     TypeError
         An option of a wrong kind.
     ValueError
@@ -113,6 +118,7 @@ class HashEmbedding(Composite):
         init: str | Initialiser = "uniform_fan",
         optimizer: Optimizer | None = None,
         dtype: DTypeLike = "float32",
+        device: str = "cpu",
         seed: int | np.random.SeedSequence | np.random.Generator | None = None,
     ) -> None:
         size = _options.size("num_buckets", num_buckets)
@@ -125,7 +131,7 @@ class HashEmbedding(Composite):
         rows = size if num_weights is None else _options.size("num_weights", num_weights)
         counter = np.arange(1, _MOST + 2, dtype=np.uint64) * GOLDEN + np.uint64(self._hash_seed)
         self._streams = mix(counter)  # SplitMix64's numbers from the seed
-        options: dict[str, Any] = {"optimizer": optimizer, "dtype": dtype}
+        options: dict[str, Any] = {"optimizer": optimizer, "dtype": dtype, "device": device}
         self._table: Embedding | EmbeddingBag
         if self._num_hashes == 1 and not weighted:
             self._table = Embedding(size, width, init=init, seed=seed, **options)
@@ -182,7 +188,7 @@ class HashEmbedding(Composite):
     def _slots(self, keys: NDArray[np.uint64]) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
         """Rows of the table, (L, k), and of the factors, (L,)."""
         spread = mix(keys.reshape(-1))
-        slots = np.empty((spread.size, self._num_hashes), np.int64)
+        slots: NDArray[np.int64] = namespace(keys).empty((spread.size, self._num_hashes), np.int64)
         for j in range(self._num_hashes):
             slots[:, j] = self._hash(spread, j + 1, self.num_buckets)
         factors = self._importance
@@ -208,7 +214,7 @@ class HashEmbedding(Composite):
         ValueError
             An integer of more than 64 bits.
         """
-        keys = keys_of(ids)
+        keys = keys_of(ids, self.weight)
         return self._slots(keys)[0].reshape(*keys.shape, self._num_hashes)
 
     def __call__(self, ids: Any) -> NDArray[Any]:
@@ -231,12 +237,13 @@ class HashEmbedding(Composite):
         ValueError
             An integer of more than 64 bits.
         """
-        keys = keys_of(ids)
+        keys = keys_of(ids, self.weight)
         slots, places = self._slots(keys)
-        if isinstance(self._table, Embedding):
-            vectors = self._table(slots[:, 0])
-        else:
-            vectors = self._table(slots, None, self._factors(places))
+        with unchecked(slots):
+            if isinstance(self._table, Embedding):
+                vectors = self._table(slots[:, 0])
+            else:
+                vectors = self._table(slots, None, self._factors(places))
         return vectors.reshape(*keys.shape, self.embedding_dim)
 
     def _factors(self, places: NDArray[np.int64] | None) -> NDArray[Any] | None:
@@ -244,8 +251,8 @@ class HashEmbedding(Composite):
 
     def _parts(self, ids: Any, dy: TensorLike) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """What `backward` and `fused_step` of the table take, and of the factors, none of which has changed yet."""
-        keys = keys_of(ids)
-        values = as_gradient(dy, (*keys.shape, self.embedding_dim), self.weight.dtype, "dy")
+        keys = keys_of(ids, self.weight)
+        values = as_gradient(dy, (*keys.shape, self.embedding_dim), self.weight.dtype, "dy", like=self.weight)
         values = values.reshape(-1, self.embedding_dim)
         slots, places = self._slots(keys)
         if isinstance(self._table, Embedding):

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._arrays import as_array, as_indices
+from .._devices import device_of, is_array, require_host, to_device
 
 GOLDEN = 0x9E3779B97F4A7C15
-_ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
+_ROUNDS = ((np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)), (np.uint64(27), np.uint64(0x94D049BB133111EB)))
 
 
 def mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -19,30 +20,32 @@ def mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     for shift, factor in _ROUNDS:
         bits ^= bits >> shift
         bits *= factor  # modulo 2**64
-    bits ^= bits >> 31
+    bits ^= bits >> np.uint64(31)
     return bits
 
 
-def keys_of(ids: Any) -> NDArray[np.uint64]:
-    """The 64 bits of each id, a new array."""
+def keys_of(ids: Any, like: NDArray[Any]) -> NDArray[np.uint64]:
+    """The 64 bits of each id, a new array on the device of `like`. Text is on the host, and so is its digest made."""
+    require_host(ids, "ids", like, "weight")
     # Python's own objects as they are: a NumPy array of text drops NULs at the end.
-    leaves = None if hasattr(ids, "__array__") or hasattr(ids, "__dlpack__") else np.array(ids, dtype=object)
+    leaves = None if is_array(ids) or hasattr(ids, "__array__") else np.array(ids, dtype=object)
     given = as_array(ids, "ids") if leaves is None else leaves
     if given.dtype.kind in "OSTU":
         words = given.reshape(-1).tolist()
         others = {type(word).__name__ for word in words if not isinstance(word, (str, bytes))}
         if not others:
-            return _digests(words).reshape(given.shape)
+            return to_device(_digests(words).reshape(given.shape), device_of(like))
         if any(isinstance(word, (str, bytes)) for word in words):
             msg = f"ids must be all integers or all text, got text and {', '.join(sorted(others))}"
             raise TypeError(msg)
-    numbers = as_indices(given if leaves is None else ids, "ids")
+    numbers = as_indices(given if leaves is None else ids, "ids", like=like)
     if numbers.dtype.kind == "O":  # Python integers that no one dtype of NumPy holds
         for number in numbers.flat:
             if not -(2**63) <= number < 2**64:
                 msg = f"ids must fit into 64 bits, got {number}"
                 raise ValueError(msg)
-        return np.array([int(n) % 2**64 for n in numbers.flat], np.uint64).reshape(numbers.shape)
+        keys = np.array([int(n) % 2**64 for n in numbers.flat], np.uint64).reshape(numbers.shape)
+        return to_device(keys, device_of(like))
     return numbers.astype(np.uint64)  # extends the sign
 
 

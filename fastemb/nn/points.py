@@ -9,8 +9,9 @@ from typing import Any, Self, SupportsIndex
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from .. import _options, buffers
+from .. import _options
 from .._arrays import TensorLike, accumulator, as_table
+from .._devices import HOST, checked, empty, namespace, require_cuda_dtype, require_one_device, to_device
 from .._state import in_columns, require_entries
 from ..optim import Optimizer
 from .composite import Composite, Dense
@@ -57,13 +58,17 @@ class PointEmbedding(Composite):
         The rule that `step` applies.
     dtype : dtype_like
         A float dtype.
+    device : {"cpu", "cuda"}
+        Where weight and bias lie; "cuda:1" is the second GPU. Features follow the points.
     seed : int, numpy.random.SeedSequence or numpy.random.Generator, optional
         Makes `init` repeatable.
 
     Raises
     ------
     ImportError
-        dtype "bfloat16" without ml_dtypes.
+        dtype "bfloat16" without ml_dtypes, device "cuda" without CuPy or numba-cuda.
+    RuntimeError
+        Device "cuda" without a GPU.
     TypeError
         An option of a wrong kind.
     ValueError
@@ -72,7 +77,7 @@ class PointEmbedding(Composite):
     Notes
     -----
     Computed in the accumulation dtype, float32 for half-width ones, and rounded once. Products are those of NumPy's
-    BLAS. torch's ``nn.Linear`` is the same, and starts the same, without features.
+    BLAS, or CuPy's. torch's ``nn.Linear`` is the same, and starts the same, without features.
 
     A linear map gives nearby points nearby vectors, so that a sharp change between two close points is slow to learn:
     pass `FourierFeatures`.
@@ -105,11 +110,14 @@ class PointEmbedding(Composite):
         init: str | Initialiser = "uniform_fan",
         optimizer: Optimizer | None = None,
         dtype: DTypeLike = "float32",
+        device: str = "cpu",
         seed: int | np.random.SeedSequence | np.random.Generator | None = None,
     ) -> None:
         width = _options.size("in_features", in_features)
         rows = _options.size("embedding_dim", embedding_dim)
-        kind = table_dtype(dtype)
+        kind, where = table_dtype(dtype), checked(device)
+        if where != HOST:
+            require_cuda_dtype(kind, "dtype")
         if features is not None:
             _check_features(features, kind)
             if features.in_features != width:
@@ -121,8 +129,10 @@ class PointEmbedding(Composite):
         if isinstance(init, str) and init == "uniform_fan":
             start = init = _linear(width)
         self._features = features
-        self._weight = _Parameters(make_table(init, rng, (rows, width), kind), optimizer)
-        self._bias = _Parameters(make_table(start, rng, (rows, 1), kind), optimizer) if bias else None
+        self._weight = _Parameters(to_device(make_table(init, rng, (rows, width), kind), where), optimizer)
+        self._bias = None
+        if bias:
+            self._bias = _Parameters(to_device(make_table(start, rng, (rows, 1), kind), where), optimizer)
 
     @classmethod
     def from_pretrained(
@@ -142,7 +152,7 @@ class PointEmbedding(Composite):
         weight : (D, W) ndarray
             D and W at least 1; W is `in_features`, or with `features` the numbers that they give.
         bias : (D,) ndarray, optional
-            Without it there is none.
+            Where `weight` lies; without it there is none.
         freeze : bool
             True: the layer shares arrays that have the wanted dtype, `step` does nothing, and `backward` gives the
             gradient of the points alone. False: the layer trains copies.
@@ -188,6 +198,7 @@ class PointEmbedding(Composite):
                 msg = f"bias must have shape ({rows},), got {np.shape(bias)}"
                 raise ValueError(msg)
             column = as_table(in_columns(bias), "bias")
+            require_one_device({"weight": table, "bias": column})
 
         def own(array: NDArray[Any]) -> _Parameters:
             if not freeze or array.dtype != kind:
@@ -264,10 +275,10 @@ class PointEmbedding(Composite):
             Another number of coordinates.
         """
         dtype = self.weight.dtype.newbyteorder("=")
-        rows, shape = as_rows(points, self.in_features, dtype, "points")
-        vectors = buffers.empty((len(rows), self.embedding_dim), rows.dtype)
+        rows, shape = as_rows(points, self.in_features, dtype, "points", like=self.weight)
+        vectors = empty((len(rows), self.embedding_dim), rows.dtype, rows)
         with np.errstate(all="ignore"):
-            np.matmul(self._inputs(rows), self._matrix().T, out=vectors)
+            namespace(rows).matmul(self._inputs(rows), self._matrix().T, out=vectors)
             if self._bias is not None:
                 vectors += self._bias.weight.T
             return vectors.astype(dtype, copy=False).reshape(*shape, self.embedding_dim)
@@ -295,8 +306,8 @@ class PointEmbedding(Composite):
             Shapes that do not fit. After any error nothing is pending that was not before.
         """
         dtype = self.weight.dtype
-        rows, shape = as_rows(points, self.in_features, dtype, "points")
-        grad, _ = as_rows(dy, self.embedding_dim, dtype, "dy", shape)
+        rows, shape = as_rows(points, self.in_features, dtype, "points", like=self.weight)
+        grad, _ = as_rows(dy, self.embedding_dim, dtype, "dy", shape, like=self.weight)
         with np.errstate(all="ignore"):
             inputs = self._inputs(rows)
             result: NDArray[Any] = grad @ self._matrix()

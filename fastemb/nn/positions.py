@@ -10,6 +10,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from .. import _options
 from .._arrays import TensorLike, accumulator, as_gradient, read_once
+from .._devices import namespace, require_host
 from .angles import above_one, angles
 from .embedding import Embedding
 from .table import table_dtype
@@ -42,7 +43,8 @@ class SinusoidalPositions:
     Notes
     -----
     Computed in float64 from exact fractions of a turn, then rounded to the dtype: in float64 right to 1e-15 for every
-    position. A table of single precision angles, as is often seen, is off by some hundredths at 1e6.
+    position. A table of single precision angles, as is often seen, is off by some hundredths at 1e6. Vectors are made
+    where the positions, or tokens, lie; those on a GPU by CuPy.
 
     References
     ----------
@@ -91,9 +93,10 @@ class SinusoidalPositions:
         """
         width = self.embedding_dim
         turned = angles(positions, -(-width // 2), width, self.base)
-        vectors = np.empty((*turned.shape[:-1], width), self.dtype)
-        vectors[..., 0::2] = np.sin(turned)
-        vectors[..., 1::2] = np.cos(turned[..., : width // 2])
+        xp = namespace(turned)
+        vectors: NDArray[Any] = xp.empty((*turned.shape[:-1], width), self.dtype)
+        vectors[..., 0::2] = xp.sin(turned)
+        vectors[..., 1::2] = xp.cos(turned[..., : width // 2])
         return vectors
 
     def add(self, tokens: TensorLike) -> NDArray[Any]:
@@ -121,7 +124,7 @@ class SinusoidalPositions:
         The gradient of `tokens` is that of the result, times ``sqrt(D)`` if they are scaled.
         """
         array, length = _sequence(tokens, self.embedding_dim, self.dtype)
-        return _added(array, self(np.arange(length)), self.scale_by_sqrt_dim)
+        return _added(array, self(namespace(array).arange(length)), self.scale_by_sqrt_dim)
 
     def __repr__(self) -> str:
         """Width, and the options that are not defaults."""
@@ -131,19 +134,24 @@ class SinusoidalPositions:
         return f"SinusoidalPositions({', '.join(options)}, dtype={self.dtype})"
 
 
-def _sequence(tokens: TensorLike, width: int, dtype: np.dtype[Any], name: str = "tokens") -> tuple[NDArray[Any], int]:
+def _sequence(
+    tokens: TensorLike, width: int, dtype: np.dtype[Any], name: str = "tokens", *, like: NDArray[Any] | None = None
+) -> tuple[NDArray[Any], int]:
+    """The array, on the device of `like`, and T."""
+    require_host(tokens, name, like, "weight")
     array = read_once(tokens, name)
     shape = np.shape(array)
     if len(shape) < 2:
         msg = f"{name} must have shape (..., T, {width}), got {shape}"
         raise ValueError(msg)
-    return as_gradient(array, (*shape[:-1], width), dtype, name), int(shape[-2])
+    return as_gradient(array, (*shape[:-1], width), dtype, name, like=like), int(shape[-2])
 
 
 def _added(tokens: NDArray[Any], positions: NDArray[Any], scaled: bool) -> NDArray[Any]:
     wide = accumulator(positions.dtype)
     with np.errstate(all="ignore"):
-        out = np.multiply(tokens, math.sqrt(tokens.shape[-1]), dtype=wide) if scaled else tokens.astype(wide)
+        root = math.sqrt(tokens.shape[-1])
+        out = namespace(tokens).multiply(tokens, root, dtype=wide) if scaled else tokens.astype(wide)
         out += positions
     result: NDArray[Any] = out.astype(positions.dtype, copy=False)
     return result
@@ -236,8 +244,8 @@ class LearnedPositions(Embedding):
         ValueError
             Another width.
         """
-        array, length = _sequence(tokens, self.embedding_dim, self.weight.dtype)
-        return _added(array, self(np.arange(length)), self.scale_by_sqrt_dim)
+        array, length = _sequence(tokens, self.embedding_dim, self.weight.dtype, like=self.weight)
+        return _added(array, self(namespace(array).arange(length)), self.scale_by_sqrt_dim)
 
     def add_backward(self, dy: TensorLike) -> None:
         """Add the gradient of what `add` returned, summed over sequences, to `grad`.
@@ -256,5 +264,6 @@ class LearnedPositions(Embedding):
         ValueError
             Another width. After any error `grad` is as before.
         """
-        array, length = _sequence(dy, self.embedding_dim, self.weight.dtype, "dy")
-        self.backward(np.broadcast_to(np.arange(length), array.shape[:-1]), array)
+        array, length = _sequence(dy, self.embedding_dim, self.weight.dtype, "dy", like=self.weight)
+        xp = namespace(array)
+        self.backward(xp.broadcast_to(xp.arange(length), array.shape[:-1]), array)

@@ -10,10 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import _options
 from .._arrays import Indices, TensorLike, as_array, as_gradient, as_indices, as_table, check_indices
+from .._devices import HOST, namespace, to_device, unchecked
 from .._state import require_entries
 from .composite import Composite
 from .embedding import Embedding
-from .row_map import best_rows, require_zeros_last, row_map, worth_of_rows
+from .row_map import best_rows, require_zeros_last, row_map, with_rows, worth_of_rows
 from .table import TableLayer
 
 METHODS = ("magnitude", "frequency")
@@ -31,12 +32,15 @@ class PrunedEmbedding(Composite):
     embedding_dim : int
         D, width of a row, at least 1.
     row_of : (N,) array_like of int, optional
-        The row of each id, in ``[0, R)`` with R rows altogether; -1 for none. One row for each id by default.
+        The row of each id, in ``[0, R)`` with R rows altogether; -1 for none. One row for each id by default. On any
+        device: the layer has its own on that of the table.
     **options
         As for `Embedding`, but for `padding_idx`.
 
     Raises
     ------
+    ImportError, RuntimeError
+        As `Embedding`.
     TypeError
         An option of a wrong kind.
     ValueError
@@ -67,6 +71,8 @@ class PrunedEmbedding(Composite):
     (2, array([2]))
     """
 
+    _carried = ("_row_of",)
+
     def __init__(
         self,
         num_embeddings: SupportsIndex,
@@ -77,11 +83,12 @@ class PrunedEmbedding(Composite):
     ) -> None:
         count = _options.size("num_embeddings", num_embeddings)
         _options.size("embedding_dim", embedding_dim)
-        self._row_of, rows = row_map(row_of, count)
+        places, rows = row_map(row_of, count)
         if options.get("padding_idx") is not None:
             msg = "padding_idx cannot be used here: prune the id, and it is zeros"
             raise ValueError(msg)
         self._table = Embedding(rows + 1, embedding_dim, **{**options, "padding_idx": rows})
+        self._row_of = to_device(places, self._table.device)
 
     @classmethod
     def from_pretrained(
@@ -98,7 +105,7 @@ class PrunedEmbedding(Composite):
         weight : (R, D) ndarray
             The rows.
         row_of : (N,) array_like of int, optional
-            The row of each id, -1 for none; one id for each row by default.
+            The row of each id, -1 for none; one id for each row by default. On any device.
         **options
             As for `Embedding.from_pretrained`, but for `padding_idx` and `freeze`.
 
@@ -118,13 +125,15 @@ class PrunedEmbedding(Composite):
         row_of = None if row_of is None else as_indices(row_of, "row_of")
         count = len(table) if row_of is None else row_of.size
         self = cls.__new__(cls)
-        self._row_of, rows = row_map(row_of, _options.size("num_embeddings", count), len(table))
-        zeros = np.zeros((1, table.shape[1]), table.dtype)
+        places, rows = row_map(row_of, _options.size("num_embeddings", count), len(table))
+        xp = namespace(table)
+        zeros = xp.zeros((1, table.shape[1]), table.dtype)
         if not {"padding_idx", "freeze"}.isdisjoint(options):
             msg = "padding_idx and freeze cannot be used here: prune the id, and the layer trains a copy"
             raise ValueError(msg)
         options |= {"padding_idx": rows, "freeze": False}
-        self._table = Embedding.from_pretrained(np.concatenate((table, zeros)), **options)
+        self._table = Embedding.from_pretrained(xp.concatenate((table, zeros)), **options)
+        self._row_of = to_device(places, self._table.device)
         return self
 
     @property
@@ -150,7 +159,8 @@ class PrunedEmbedding(Composite):
     @property
     def row_of(self) -> NDArray[np.int64]:
         """The row of each id, -1 for pruned ones, (N,): a new array."""
-        return np.where(self._row_of == self.num_rows, -1, self._row_of)
+        rows: NDArray[np.int64] = namespace(self._row_of).where(self._row_of == self.num_rows, -1, self._row_of)
+        return rows
 
     @property
     def grad(self) -> Any:
@@ -168,7 +178,7 @@ class PrunedEmbedding(Composite):
         return {"table": self._table}
 
     def _rows(self, ids: TensorLike) -> Indices:
-        indices = as_indices(ids)
+        indices = as_indices(ids, like=self._row_of)
         check_indices(indices, self.num_embeddings)
         rows: Indices = self._row_of[indices]
         return rows
@@ -193,7 +203,9 @@ class PrunedEmbedding(Composite):
         TypeError
             Ids that are not integers.
         """
-        return self._table(self._rows(ids))
+        rows = self._rows(ids)
+        with unchecked(self._row_of):
+            return self._table(rows)
 
     def backward(self, ids: TensorLike, dy: TensorLike) -> None:
         """Add the gradient of a lookup's result to `grad`; pruned ids have none, ids of one row add up.
@@ -250,7 +262,7 @@ class PrunedEmbedding(Composite):
         by : {"magnitude", "frequency"}
             What counts: the sum of a row's absolute values, or how often its ids occur.
         counts : (N,) array_like of int or float
-            For "frequency": how often each id occurs. Those of ids that share a row are added.
+            For "frequency": how often each id occurs, on any device. Those of ids that share a row are added.
 
         Returns
         -------
@@ -270,44 +282,25 @@ class PrunedEmbedding(Composite):
         self._require_no_grad()
         _options.choice("by", by, METHODS)
         self.flush()
-        worth = worth_of_rows(self.weight, by, counts, self._row_of)
-        return self._keep(best_rows(worth, ratio, keep))
+        row_of = to_device(self._row_of, HOST)
+        return self._keep(best_rows(worth_of_rows(self.weight, by, counts, row_of), ratio, keep), row_of)
 
     def _require_no_grad(self) -> None:
         if self.grad is not None:
             msg = "a gradient is pending: call step() or zero_grad() first"
             raise RuntimeError(msg)
 
-    def _keep(self, kept: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _keep(self, kept: NDArray[np.int64], row_of: NDArray[np.int64]) -> NDArray[np.int64]:
         """Keep these rows, ascending, and the row of zeros."""
         moved = np.full(self.num_rows + 1, kept.size)
         moved[kept] = np.arange(kept.size)
-        self._replace(np.append(kept, self.num_rows), moved[self._row_of])
+        self._replace(np.append(kept, self.num_rows), moved[row_of])
         moved = moved[:-1]
-        return np.where(moved == kept.size, -1, moved)
+        return to_device(np.where(moved == kept.size, -1, moved), self.device)
 
     def _replace(self, source: NDArray[np.int64], row_of: NDArray[np.int64]) -> None:
         """Make the table of some of its rows, -1 for one of zeros, the last of them the row of zeros."""
-        old = self._table
-        old.flush()
-        weight = old.weight[source]
-        weight[source < 0] = 0
-        new = Embedding.from_pretrained(
-            weight,
-            freeze=False,
-            padding_idx=source.size - 1,
-            max_norm=old.max_norm,
-            norm_type=old.norm_type,
-            scale_grad_by_freq=old.scale_grad_by_freq,
-            optimizer=old.optimizer,
-        )
-        if old.state is not None and new.state is not None:
-            fresh = new.state.arrays()
-            for name, array in old.state.arrays().items():
-                if len(array) == old.num_embeddings:
-                    fresh[name][source >= 0] = array[source[source >= 0]]
-            new.state.step = old.state.step
-        self._table, self._row_of = new, row_of
+        self._table, self._row_of = with_rows(self._table, source), to_device(row_of, self.device)
 
     def restore(self, ids: TensorLike | None = None, values: ArrayLike | None = None) -> NDArray[np.int64]:
         """Give pruned ids a row each again.
@@ -336,19 +329,19 @@ class PrunedEmbedding(Composite):
             Values of a wrong shape. After any error nothing has changed.
         """
         self._require_no_grad()
-        wanted = np.arange(self.num_embeddings) if ids is None else as_indices(ids)
+        wanted = np.arange(self.num_embeddings) if ids is None else as_indices(ids, like=self._row_of)
         check_indices(wanted, self.num_embeddings)
-        chosen, rows = np.unique(wanted.astype(np.int64)), self.num_rows
-        pruned = chosen[self._row_of[chosen] == rows]
+        chosen, rows = np.unique(to_device(wanted, HOST).astype(np.int64)), self.num_rows
+        places = to_device(self._row_of, HOST)
+        pruned = chosen[places[chosen] == rows]
         shape = (pruned.size, self.embedding_dim)
-        fill = None if values is None else as_gradient(values, shape, self.weight.dtype, "values")
-        row_of = np.where(self._row_of == rows, rows + pruned.size, self._row_of)
+        fill = None if values is None else as_gradient(values, shape, self.weight.dtype, "values", like=self._row_of)
+        row_of = np.where(places == rows, rows + pruned.size, places)
         row_of[pruned] = rows + np.arange(pruned.size)
         self._replace(np.concatenate((np.arange(rows), np.full(pruned.size, -1), [rows])), row_of)
         if fill is not None:
             self.weight[rows:] = fill
-        numbers: NDArray[np.int64] = row_of[pruned]
-        return numbers
+        return to_device(row_of[pruned], self.device)
 
     def state_dict(self) -> dict[str, Any]:
         """The row of each id, and what the table has: weight, and with an optimizer its state.

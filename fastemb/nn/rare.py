@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from .. import _options
 from .._arrays import Indices, TensorLike, as_array, as_gradient, as_indices, check_indices
+from .._devices import HOST, namespace, to_device, unchecked
 from .._state import require_entries, same_kind
 from ..functional import embedding_bag, gather
 from ..optim import Optimizer
@@ -17,7 +18,7 @@ from .composite import Composite, Dense
 from .embedding import Embedding
 from .embedding_bag import EmbeddingBag
 from .initialisers import make_table
-from .spelling import as_text, utf8
+from .spelling import as_text, joined, utf8
 from .table import TableLayer
 
 BYTES = 256
@@ -43,18 +44,24 @@ class RareTokenEmbedding(Composite):
     padding_idx : int, optional
         As for `Embedding`.
     counts : (N,) array_like of int, optional
-        How often each token occurs: those that occur less than `min_freq` times are unknown too.
+        How often each token occurs: those that occur less than `min_freq` times are unknown too. On any device.
     min_freq : int
         See `counts`.
     optimizer : fastemb.optim.Optimizer, optional
         The rule that `step` applies to all parameters.
     dtype : dtype_like
         float32 or float64.
+    device : {"cpu", "cuda"}
+        Where all tables lie; "cuda:1" is the second GPU. Tokens are text, and so on the host.
     seed : int, numpy.random.SeedSequence or numpy.random.Generator, optional
         Makes the initial values repeatable.
 
     Raises
     ------
+    ImportError
+        Device "cuda" without CuPy or numba-cuda.
+    RuntimeError
+        Device "cuda" without a GPU.
     TypeError
         An option of a wrong kind.
     ValueError
@@ -80,6 +87,8 @@ class RareTokenEmbedding(Composite):
     ((3, 4), True)
     """
 
+    _carried = ("_known",)
+
     def __init__(
         self,
         num_embeddings: SupportsIndex,
@@ -91,32 +100,34 @@ class RareTokenEmbedding(Composite):
         min_freq: SupportsIndex = 5,
         optimizer: Optimizer | None = None,
         dtype: DTypeLike = "float32",
+        device: str = "cpu",
         seed: int | np.random.SeedSequence | np.random.Generator | None = None,
     ) -> None:
         words, characters, kernel, bias = np.random.default_rng(seed).spawn(4)
-        options: dict[str, Any] = {"init": "normal", "optimizer": optimizer, "dtype": dtype}
+        options: dict[str, Any] = {"init": "normal", "optimizer": optimizer, "dtype": dtype, "device": device}
         _options.size("embedding_dim", embedding_dim)
         self._words = Embedding(num_embeddings, embedding_dim, padding_idx=padding_idx, seed=words, **options)
         kind = self._words.weight.dtype
         if kind not in (np.float32, np.float64):
             msg = f"dtype must be float32 or float64, got {kind}"
             raise ValueError(msg)
-        width, count = self.embedding_dim, self.num_embeddings
-        self.unk_idx = _options.integer("unk_idx", unk_idx, at_least=0, at_most=count - 1)
+        width = self.embedding_dim
+        self.unk_idx = _options.integer("unk_idx", unk_idx, at_least=0, at_most=self.num_embeddings - 1)
         self.min_freq = _options.integer("min_freq", min_freq, at_least=0)
         if self.unk_idx == self._words.padding_idx:
             msg = f"unk_idx and padding_idx must differ, got {self.unk_idx} for both"
             raise ValueError(msg)
-        self._known = self._frequent(counts)
+        self._known = to_device(self._frequent(counts), self._words.device)
         self._bytes = EmbeddingBag(BYTES, width, mode="sum", seed=characters, **options)
         # 3 * D rows, of which uniform_fan makes U(-sqrt(1/(3*D)), sqrt(1/(3*D))).
-        self._conv = Dense(make_table("uniform_fan", kernel, (WINDOW * width, width), kind), optimizer)
-        self._bias = Dense(make_table("uniform_fan", bias, (WINDOW * width, 1), kind)[:width].copy(), optimizer)
+        conv = make_table("uniform_fan", kernel, (WINDOW * width, width), kind)
+        added = make_table("uniform_fan", bias, (WINDOW * width, 1), kind)[:width].copy()
+        self._conv, self._bias = (Dense(to_device(table, self._words.device), optimizer) for table in (conv, added))
 
     def _frequent(self, counts: ArrayLike | None) -> NDArray[np.bool]:
         known = np.ones(self.num_embeddings, np.bool)
         if counts is not None:
-            array = as_array(counts, "counts")
+            array = to_device(as_array(counts, "counts"), HOST)
             if array.shape != known.shape or array.dtype.kind not in "iu":
                 msg = f"counts must be integers of shape {known.shape}, got {array.dtype} of shape {array.shape}"
                 raise ValueError(msg)
@@ -187,9 +198,9 @@ class RareTokenEmbedding(Composite):
         TypeError
             Ids that are not integers.
         """
-        indices = as_indices(ids)
+        indices = as_indices(ids, like=self.weight)
         check_indices(indices, self.num_embeddings)
-        return np.asarray(~self._known[indices])
+        return as_array(~self._known[indices], "rare")
 
     def __call__(self, ids: TensorLike, tokens: Any = None) -> NDArray[Any]:
         """Look ids up, and make vectors of those that are rare.
@@ -215,17 +226,19 @@ class RareTokenEmbedding(Composite):
         ValueError
             Rare ids without tokens, or tokens of another shape.
         """
-        indices = as_indices(ids)
+        indices = as_indices(ids, like=self.weight)
         rare = self.is_rare(indices)
         spelled = self._spelled(rare, tokens)
-        out = self._words(indices)
-        if rare.any():
-            out[rare] = self._vectors(*self._pooled(spelled))
+        with unchecked(rare):
+            out = self._words(indices)
+            if spelled:
+                out.reshape(-1, self.embedding_dim)[rare.reshape(-1)] = self._vectors(*self._pooled(spelled))
         return out
 
     def _spelled(self, rare: NDArray[np.bool], tokens: Any) -> list[bytes]:
         """The bytes of the rare tokens."""
-        if not rare.any():
+        which = to_device(rare, HOST)
+        if not which.any():
             return []
         if tokens is None:
             msg = "tokens must be given: some ids are rare"
@@ -234,31 +247,33 @@ class RareTokenEmbedding(Composite):
         if array.shape != rare.shape:
             msg = f"tokens must have the shape of ids, {rare.shape}, got {array.shape}"
             raise ValueError(msg)
-        return [utf8(token) for token in array[rare].tolist()]
+        return [utf8(token) for token in array[which].tolist()]
 
-    @staticmethod
-    def _pooled(spelled: list[bytes]) -> tuple[Indices, NDArray[np.int64], NDArray[np.int64]]:
-        """Bytes of all tokens one after the other, where each begins, and its length."""
-        lengths = np.array([len(token) for token in spelled], np.int64)
-        return np.frombuffer(b"".join(spelled), np.uint8).astype(np.int64), np.cumsum(lengths) - lengths, lengths
+    def _pooled(self, spelled: list[bytes]) -> tuple[Indices, NDArray[np.int64], NDArray[np.int64]]:
+        """What `joined` gives, beside the tables."""
+        flat, begins, lengths = (to_device(part, self.device) for part in joined(spelled))
+        return flat, begins, lengths
 
     def _sums(self, flat: Indices, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[NDArray[Any]]:
         """Means over each token's bytes shifted to the right, as they are, and to the left: (M, D) each."""
         table = self.byte_weight
+        xp = namespace(table)
         if not flat.size:
-            return [np.zeros((lengths.size, table.shape[1]), table.dtype)] * WINDOW
+            return [xp.zeros((lengths.size, table.shape[1]), table.dtype)] * WINDOW
         self._bytes.catch_up(flat)
-        count = np.maximum(lengths, 1).astype(table.dtype)[:, np.newaxis]
+        count = xp.maximum(lengths, 1).astype(table.dtype)[:, np.newaxis]
         full = (lengths > 0)[:, np.newaxis]
         everything = embedding_bag(table, flat, begins, mode="sum")
-        places = (np.clip(at, 0, flat.size - 1) for at in (begins + lengths - 1, begins))  # of empty tokens: any
-        ends = [np.where(full, gather(table, flat[at]), 0) for at in places]
+        places = (xp.clip(at, 0, flat.size - 1) for at in (begins + lengths - 1, begins))  # of empty tokens: any
+        ends = [xp.where(full, gather(table, flat[at]), 0) for at in places]
         return [(everything - ends[0]) / count, everything / count, (everything - ends[1]) / count]
 
     def _vectors(self, flat: Indices, begins: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[Any]:
-        pooled = np.concatenate(self._sums(flat, begins, lengths), axis=1)
+        xp = namespace(lengths)
+        pooled = xp.concatenate(self._sums(flat, begins, lengths), axis=1)
         with np.errstate(all="ignore"):
-            return np.where((lengths > 0)[:, np.newaxis], pooled @ self._conv.weight + self.bias, 0)
+            vectors: NDArray[Any] = xp.where((lengths > 0)[:, np.newaxis], pooled @ self._conv.weight + self.bias, 0)
+            return vectors
 
     def backward(self, ids: TensorLike, dy: TensorLike, tokens: Any = None) -> None:
         """Add the gradient of a lookup's result to what is pending.
@@ -281,26 +296,29 @@ class RareTokenEmbedding(Composite):
         ValueError
             Shapes that do not fit. After any error nothing is pending that was not before.
         """
-        indices = as_indices(ids)
+        indices = as_indices(ids, like=self.weight)
         rare = self.is_rare(indices)
         spelled = self._spelled(rare, tokens)
-        values = as_gradient(dy, (*indices.shape, self.embedding_dim), self.weight.dtype, "dy")
-        self._words.backward(indices[~rare], values[~rare])
-        if not rare.any():
+        shape = (*indices.shape, self.embedding_dim)
+        values = as_gradient(dy, shape, self.weight.dtype, "dy", like=self.weight).reshape(-1, self.embedding_dim)
+        rare = rare.reshape(-1)
+        self._words.backward(indices.reshape(-1)[~rare], values[~rare])
+        if not spelled:
             return
+        xp = namespace(rare)
         flat, begins, lengths = self._pooled(spelled)
         full = (lengths > 0)[:, np.newaxis]
-        grad = np.where(full, values[rare], 0).astype(self.weight.dtype)
-        pooled = np.concatenate(self._sums(flat, begins, lengths), axis=1)
+        grad = xp.where(full, values[rare], 0).astype(self.weight.dtype)
+        pooled = xp.concatenate(self._sums(flat, begins, lengths), axis=1)
         self._conv.backward(pooled.T @ grad)
         self._bias.backward(grad.sum(axis=0)[:, np.newaxis])
         # Of the mean over T bytes: each byte's share, less what the last and the first byte do not give.
-        shares = (grad @ self._conv.weight.T / np.maximum(lengths, 1)[:, np.newaxis]).astype(grad.dtype)
-        right, middle, left = np.split(shares, WINDOW, axis=1)
+        shares = (grad @ self._conv.weight.T / xp.maximum(lengths, 1)[:, np.newaxis]).astype(grad.dtype)
+        right, middle, left = xp.split(shares, WINDOW, axis=1)
         self._bytes.backward(flat, begins, right + middle + left)
         some = lengths > 0
         for part, at in ((right, begins + lengths - 1), (left, begins)):
-            self._bytes.backward(flat[at[some], np.newaxis], None, -part[some])
+            self._bytes.backward(flat[at[some]][:, np.newaxis], None, -part[some])
 
     def fused_step(
         self,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from .. import _options
 from .._arrays import TensorLike, as_gradient, as_table, read_once
+from .._devices import namespace, require_host, unchecked
 from .embedding import Embedding
 
 
@@ -78,12 +79,13 @@ class RelativePositions(Embedding):
         Returns
         -------
         (Q, K) ndarray of int64
-            ``clip(j - i, -M, M) + M``; also what `backward` takes for ids.
+            ``clip(j - i, -M, M) + M``, where the table lies; also what `backward` takes for ids.
         """
         count = _options.integer("queries", queries, at_least=0)
         others = count if keys is None else _options.integer("keys", keys, at_least=0)
-        distance = np.arange(others) - np.arange(count)[:, np.newaxis]
-        rows: NDArray[np.int64] = np.clip(distance, -self.max_distance, self.max_distance) + self.max_distance
+        xp = namespace(self.weight)
+        distance = xp.arange(others) - xp.arange(count)[:, np.newaxis]
+        rows: NDArray[np.int64] = xp.clip(distance, -self.max_distance, self.max_distance) + self.max_distance
         return rows
 
     def __call__(self, queries: SupportsIndex, keys: SupportsIndex | None = None) -> NDArray[Any]:  # type: ignore[override]
@@ -101,7 +103,9 @@ class RelativePositions(Embedding):
         (Q, K, D) ndarray
             A new array.
         """
-        return super().__call__(self.rows(queries, keys))
+        rows = self.rows(queries, keys)
+        with unchecked(rows):
+            return super().__call__(rows)
 
     def bias(self, queries: SupportsIndex, keys: SupportsIndex | None = None) -> NDArray[Any]:
         """The vectors as one number for each head: what is added to the scores of attention.
@@ -118,7 +122,7 @@ class RelativePositions(Embedding):
         (D, Q, K) ndarray
             A view of a new array.
         """
-        return np.moveaxis(self(queries, keys), -1, 0)
+        return self(queries, keys).transpose(2, 0, 1)
 
     def bias_backward(self, dy: TensorLike) -> None:
         """Add the gradient of what `bias` returned to `grad`.
@@ -135,14 +139,16 @@ class RelativePositions(Embedding):
         ValueError
             Another number of heads. After any error `grad` is as before.
         """
+        require_host(dy, "dy", self.weight, "weight")
         given = read_once(dy, "dy")
         shape: tuple[int, ...] = np.shape(given)
         if len(shape) not in (3, 4):
             msg = f"dy must have shape ({self.embedding_dim}, Q, K) or with a batch before it, got {shape}"
             raise ValueError(msg)
-        array = as_gradient(given, (*shape[:-3], self.embedding_dim, *shape[-2:]), self.weight.dtype, "dy")
-        rows = self.rows(shape[-2], shape[-1])
-        self.backward(np.broadcast_to(rows, (*shape[:-3], *rows.shape)), np.moveaxis(array, -3, -1))
+        wanted = (*shape[:-3], self.embedding_dim, *shape[-2:])
+        array = as_gradient(given, wanted, self.weight.dtype, "dy", like=self.weight)
+        xp, rows = namespace(array), self.rows(shape[-2], shape[-1])
+        self.backward(xp.broadcast_to(rows, (*shape[:-3], *rows.shape)), xp.moveaxis(array, -3, -1))
 
     def __repr__(self) -> str:
         """As a table's, but with the distance for the number of rows."""

@@ -1,4 +1,4 @@
-"""From ids to rows: the map of a pruned table, and which of its rows count most."""
+"""From ids to rows: the map of a pruned table, which of its rows count most, and a table made of some."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from numpy.typing import NDArray
 
 from .. import _options
 from .._arrays import as_array, as_indices
+from .._devices import HOST, namespace, to_device
+from .embedding import Embedding
 
 
 def row_map(row_of: Any, count: int, rows: int | None = None) -> tuple[NDArray[np.int64], int]:
-    """The row of each id, that of the row of zeros for none, and how many rows there are besides that."""
+    """The row of each id, that of the row of zeros for none, and how many rows there are besides that; on the host."""
     if row_of is None:
         return np.arange(count), count
-    given = as_indices(row_of, "row_of").astype(np.int64)
+    given = to_device(as_indices(row_of, "row_of"), HOST).astype(np.int64)
     if given.shape != (count,):
         msg = f"row_of must have shape ({count},), got {given.shape}"
         raise ValueError(msg)
@@ -27,8 +29,8 @@ def row_map(row_of: Any, count: int, rows: int | None = None) -> tuple[NDArray[n
 
 
 def magnitudes(weight: NDArray[Any]) -> NDArray[np.float64]:
-    """Sum of the absolute values of each row."""
-    sums: NDArray[np.float64] = np.abs(weight).sum(axis=1, dtype=np.float64)
+    """Sum of the absolute values of each row, on the host."""
+    sums: NDArray[np.float64] = to_device(namespace(weight).abs(weight).sum(axis=1, dtype=np.float64), HOST)
     if not np.isfinite(sums).all():
         msg = f"rows must be finite to be compared, row {int(np.argmin(np.isfinite(sums)))} is not"
         raise ValueError(msg)
@@ -37,7 +39,7 @@ def magnitudes(weight: NDArray[Any]) -> NDArray[np.float64]:
 
 def frequencies(counts: Any, row_of: NDArray[np.int64], rows: int) -> NDArray[np.float64]:
     """How often the ids of each row occur."""
-    array = np.empty(0) if counts is None else as_array(counts, "counts")
+    array = np.empty(0) if counts is None else to_device(as_array(counts, "counts"), HOST)
     if array.shape != row_of.shape or array.dtype.kind not in "iuf":
         got = f"{array.dtype} of shape {array.shape}"
         msg = f"counts must be numbers of shape {row_of.shape} for 'frequency', got {got}"
@@ -49,7 +51,7 @@ def frequencies(counts: Any, row_of: NDArray[np.int64], rows: int) -> NDArray[np
 
 
 def worth_of_rows(weight: NDArray[Any], by: str, counts: Any, row_of: NDArray[np.int64]) -> NDArray[np.float64]:
-    """What each row counts, by magnitude or by frequency."""
+    """What each row counts, by magnitude or by frequency; like `row_of` on the host."""
     if by == "frequency":
         return frequencies(counts, row_of, len(weight))
     if counts is not None:
@@ -81,3 +83,27 @@ def best_rows(worth: NDArray[np.float64], ratio: SupportsFloat | None, keep: Sup
         msg = f"ratio must be <= 1, got {ratio}"
         raise ValueError(msg)
     return np.flatnonzero(worth >= np.quantile(worth, share)) if worth.size else np.empty(0, np.int64)
+
+
+def with_rows(old: Embedding, source: NDArray[np.int64]) -> Embedding:
+    """A layer with some rows of another and with their state, -1 for a new one of zeros; the last is never trained."""
+    old.flush()
+    source = to_device(source, old.device)
+    weight = old.weight[source]
+    weight[source < 0] = 0
+    new = Embedding.from_pretrained(
+        weight,
+        freeze=False,
+        padding_idx=source.size - 1,
+        max_norm=old.max_norm,
+        norm_type=old.norm_type,
+        scale_grad_by_freq=old.scale_grad_by_freq,
+        optimizer=old.optimizer,
+    )
+    if old.state is not None and new.state is not None:
+        fresh = new.state.arrays()
+        for name, array in old.state.arrays().items():
+            if len(array) == old.num_embeddings:
+                fresh[name][source >= 0] = array[source[source >= 0]]
+        new.state.step = old.state.step
+    return new

@@ -11,7 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _options
-from .._arrays import BLOCK, TensorLike, accumulator, as_gradient, as_indices, as_table, check_indices, read_once
+from .._arrays import (
+    BLOCK,
+    TensorLike,
+    accumulator,
+    as_array,
+    as_gradient,
+    as_indices,
+    as_table,
+    beside,
+    check_indices,
+)
+from .._devices import HOST, device_of, is_array, namespace, require_host, to_device
 from .._progress import progress_bar
 
 METRICS = ("cosine", "dot", "euclidean")
@@ -19,11 +30,16 @@ METRICS = ("cosine", "dot", "euclidean")
 
 def _lengths(rows: NDArray[Any]) -> NDArray[Any]:
     """Euclidean norms of rows that are not half-width; right where squares leave the range of the dtype, too."""
+    xp = namespace(rows)
+    lengths: NDArray[Any]
+    if not rows.size:
+        lengths = xp.zeros(len(rows), rows.dtype)
+        return lengths
     with np.errstate(all="ignore"):
-        largest = np.abs(rows).max(axis=1, initial=0, keepdims=True)
-        scale = np.where(np.isfinite(largest) & (largest > 0), largest, 1)
+        largest = xp.abs(rows).max(axis=1, keepdims=True)
+        scale = xp.where(xp.isfinite(largest) & (largest > 0), largest, 1)
         scaled = rows / scale
-        lengths: NDArray[Any] = scale[:, 0] * np.sqrt(np.einsum("nd,nd->n", scaled, scaled))
+        lengths = scale[:, 0] * xp.sqrt(xp.einsum("nd,nd->n", scaled, scaled))
         return lengths
 
 
@@ -67,13 +83,13 @@ def normalize_(weight: NDArray[Any], *, max_norm: SupportsFloat | None = None) -
     """
     table = as_table(weight, write=True)
     least = 0.0 if max_norm is None else _options.real("max_norm", max_norm)
-    dtype = accumulator(table.dtype)
+    xp, dtype = namespace(table), accumulator(table.dtype)
     for start in range(0, len(table), BLOCK):
         rows = table[start : start + BLOCK]
         wide = rows.astype(dtype)
-        divisor = np.maximum(_lengths(wide), dtype.type(least))
+        divisor = xp.maximum(_lengths(wide), dtype.type(least))
         with np.errstate(all="ignore"):
-            rows[...] = wide / np.where(divisor == 0, 1, divisor)[:, np.newaxis]
+            rows[...] = wide / xp.where(divisor == 0, 1, divisor)[:, np.newaxis]
     return weight
 
 
@@ -83,7 +99,7 @@ def cosine_similarity(a: TensorLike, b: TensorLike) -> NDArray[Any]:
     Parameters
     ----------
     a, b : (..., D) array_like of float
-        Broadcast against each other.
+        Broadcast against each other; on one device.
 
     Returns
     -------
@@ -93,7 +109,7 @@ def cosine_similarity(a: TensorLike, b: TensorLike) -> NDArray[Any]:
     Raises
     ------
     TypeError
-        Not real numbers.
+        Not real numbers, or arrays on two devices.
     ValueError
         Widths that differ, or shapes that do not broadcast.
 
@@ -112,22 +128,24 @@ def cosine_similarity(a: TensorLike, b: TensorLike) -> NDArray[Any]:
            [-1.    , -0.7071,  1.    ]])
     """
     first, second = (_vectors(x, name) for x, name in ((a, "a"), (b, "b")))
+    first = beside(first, a, "a", second, "b") if is_array(b) else first
+    second = beside(second, b, "b", first, "a")
     if first.shape[-1] != second.shape[-1]:
         msg = f"a and b must have one width, got {first.shape[-1]} and {second.shape[-1]}"
         raise ValueError(msg)
-    dtype = np.result_type(first, second)
+    dtype = np.promote_types(first.dtype, second.dtype)
     units = [_units(x.astype(dtype, copy=False)) for x in (first, second)]
     try:
         products = units[0] * units[1]
     except ValueError:
         msg = f"a and b must broadcast against each other, got {first.shape} and {second.shape}"
         raise ValueError(msg) from None
-    cosines: NDArray[Any] = np.clip(products.sum(axis=-1), -1, 1)
+    cosines: NDArray[Any] = namespace(first).clip(products.sum(axis=-1), -1, 1)
     return cosines
 
 
 def _vectors(x: TensorLike, name: str) -> NDArray[Any]:
-    array = np.asarray(read_once(x, name))
+    array = as_array(x, name)
     if array.ndim == 0:
         msg = f"{name} must have at least one axis, got shape ()"
         raise ValueError(msg)
@@ -139,7 +157,7 @@ def _units(x: NDArray[Any]) -> NDArray[Any]:
     rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
     lengths = _lengths(rows)
     with np.errstate(all="ignore"):
-        units: NDArray[Any] = rows / np.where(lengths == 0, 1, lengths)[:, np.newaxis]
+        units: NDArray[Any] = rows / namespace(x).where(lengths == 0, 1, lengths)[:, np.newaxis]
     return units.reshape(x.shape)
 
 
@@ -208,22 +226,25 @@ def nearest(
     table = as_table(weight)
     count = _options.integer("k", k, at_least=1)
     _options.choice("metric", metric, METRICS)
-    vectors = _vectors(query, "query")
+    require_host(query, "query", table, "weight")
+    vectors = beside(_vectors(query, "query"), query, "query", table)
     if vectors.shape[-1] != table.shape[1]:
         msg = f"query must have width {table.shape[1]}, got {vectors.shape[-1]}"
         raise ValueError(msg)
-    left_out = np.empty(0, np.int64) if exclude is None else as_indices(exclude, "exclude").reshape(-1).astype(np.int64)
+    left_out = np.empty(0, np.int64) if exclude is None else as_indices(exclude, "exclude", like=table)
+    left_out = to_device(left_out, HOST).reshape(-1).astype(np.int64)
     check_indices(left_out, len(table))
-    dtype = np.result_type(vectors, accumulator(table.dtype))
+    dtype = np.promote_types(vectors.dtype, accumulator(table.dtype))
     wanted = vectors.reshape(math.prod(vectors.shape[:-1]), table.shape[1]).astype(dtype)
     wanted = _units(wanted) if metric == "cosine" else wanted
-    best = Neighbours(np.empty((len(wanted), 0), np.int64), np.empty((len(wanted), 0), dtype))
+    xp, where = namespace(table), device_of(table)
+    best = Neighbours(xp.empty((len(wanted), 0), np.int64), xp.empty((len(wanted), 0), dtype))
     with _bar(len(table), progress) as advance:
         for start in range(0, len(table), BLOCK):
             rows = table[start : start + BLOCK].astype(dtype)
             scores = _scores(wanted, rows, metric)
             skipped = left_out[(left_out >= start) & (left_out < start + len(rows))] - start
-            allowed = np.delete(np.arange(len(rows)), skipped)
+            allowed = to_device(np.delete(np.arange(len(rows)), skipped), where)
             best = _better(best, Neighbours(allowed + start, scores[:, allowed]), count)
             advance(len(rows))
     shape = (*vectors.shape[:-1], best.rows.shape[1])
@@ -231,24 +252,30 @@ def nearest(
 
 
 def _scores(wanted: NDArray[Any], rows: NDArray[Any], metric: str) -> NDArray[Any]:
+    xp = namespace(rows)
+    scores: NDArray[Any]
     with np.errstate(all="ignore"):
         if metric == "cosine":
-            return np.asarray(np.clip(wanted @ _units(rows).T, -1, 1))
+            scores = xp.clip(wanted @ _units(rows).T, -1, 1)
+            return scores
         if metric == "dot":
-            return np.asarray(wanted @ rows.T)
+            scores = wanted @ rows.T
+            return scores
         # Around a point among the rows, and in double precision: squares of what is far from 0 would hide differences.
         near, far = (x.astype(np.float64) - rows[:1] for x in (rows, wanted))
-        squares = [np.einsum("nd,nd->n", x, x) for x in (far, near)]
-        distances = np.sqrt(np.maximum(squares[0][:, np.newaxis] - 2 * (far @ near.T) + squares[1], 0))
-        return np.asarray(-distances.astype(wanted.dtype))
+        squares = [xp.einsum("nd,nd->n", x, x) for x in (far, near)]
+        distances = xp.sqrt(xp.maximum(squares[0][:, np.newaxis] - 2 * (far @ near.T) + squares[1], 0))
+        scores = -distances.astype(wanted.dtype)
+        return scores
 
 
 def _better(best: Neighbours, new: Neighbours, count: int) -> Neighbours:
     """The best `count` of what was found and of a block; NaN counts as the worst."""
-    rows = np.concatenate((best.rows, np.broadcast_to(new.rows, new.scores.shape)), axis=1)
-    scores = np.concatenate((best.scores, new.scores), axis=1)
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :count]
-    return Neighbours(np.take_along_axis(rows, order, 1), np.take_along_axis(scores, order, 1))
+    xp = namespace(new.scores)
+    rows = xp.concatenate((best.rows, xp.broadcast_to(new.rows, new.scores.shape)), axis=1)
+    scores = xp.concatenate((best.scores, new.scores), axis=1)
+    order = xp.argsort(-scores, axis=1, kind="stable")[:, :count]
+    return Neighbours(xp.take_along_axis(rows, order, 1), xp.take_along_axis(scores, order, 1))
 
 
 def _bar(total: int, wanted: bool | None) -> AbstractContextManager[Callable[[int], object]]:

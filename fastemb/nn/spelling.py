@@ -24,6 +24,12 @@ def as_text(tokens: Any) -> NDArray[Any]:
     return np.stack(parts) if parts else np.empty(0, object)
 
 
+def joined(tokens: list[bytes]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Bytes of all tokens one after the other, where each begins, and its length."""
+    lengths = np.array([len(token) for token in tokens], np.int64)
+    return np.frombuffer(b"".join(tokens), np.uint8).astype(np.int64), np.cumsum(lengths) - lengths, lengths
+
+
 def utf8(token: Any) -> bytes:
     """The bytes of str or bytes."""
     if isinstance(token, str):

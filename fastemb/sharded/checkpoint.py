@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from .. import optim
 from .._compat import optional
 from .._devices import HOST, to_device
-from ..io.files import replacing
+from ..io.atomic import replacing
+from ..io.tensors import write
 from .exchange import Exchange
 from .initial import Fill
 from .partition import Partition
@@ -69,11 +70,9 @@ def _write(path: Path, shard: Shard) -> int:
     tensors = {"weight": shard.weight}
     if shard.state is not None:
         tensors |= {f"state.{name}": array for name, array in shard.state.state_dict().items() if name != "step"}
-    module = _safetensors("safetensors.numpy")
-    with replacing(path) as temporary:
-        module.save_file(
-            {name: np.ascontiguousarray(to_device(array, HOST)) for name, array in tensors.items()}, temporary
-        )
+    on_host = {name: to_device(array, HOST) for name, array in tensors.items()}
+    with replacing(path) as file:
+        write(file, on_host, {}, lambda _: None)
     return path.stat().st_size
 
 
@@ -86,8 +85,8 @@ def _write_manifest(path: Path, shard: Shard, entries: dict[str, Any]) -> None:
         "step": None if state is None else state.step,
         **entries,
     }
-    with replacing(path / MANIFEST) as temporary:
-        temporary.write_text(json.dumps(manifest, indent=1) + "\n")
+    with replacing(path / MANIFEST) as file:
+        file.write(json.dumps(manifest, indent=1).encode() + b"\n")
 
 
 def _remove(path: Path, names: list[str]) -> None:
