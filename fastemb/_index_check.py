@@ -33,9 +33,9 @@ def index_check(check: str) -> Iterator[None]:
     -----
     In "now" and "later" alike an operation that changes its arguments changes nothing if an index is out of range; the
     step count of an optimizer has gone on in "later". What a lookup returned is undefined then. Calls that have to
-    wait for the device report it at once: those that return a `RowGrad`, gradients of bags, `renorm_`, clipping,
-    mode "exact", and lookups of layers that map ids. Offsets are looked at by the call in any case. The mode belongs to the thread or task; of blocks
-    within blocks the innermost holds.
+    wait for the device report it at once: those that return a `RowGrad`, gradients of bags, `renorm_`, clipping, mode
+    "exact", and lookups of layers that map ids. Offsets are looked at by the call in any case. The mode belongs to the
+    thread or task; of blocks within blocks the innermost holds.
 
     torch's CUDA kernels stop the process with a device-side assertion instead.
 
