@@ -27,7 +27,7 @@ def problem(rng, kind, dtype, rows=60, width=17, steps=400, decay=0.999):
         state = (state[0], np.ones((rows, 1), dtype))
     last = rng.integers(0, steps + 1, rows)
     last[[3, 4]] = steps, 0
-    missed = Missed(rows)
+    missed = Missed(rows, weight)
     for _ in range(steps):
         missed.append(rng.uniform(0, 0.01), decay)
     touched = rng.permutation(rows)[: rows - 7]

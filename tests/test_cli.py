@@ -39,7 +39,7 @@ def test_info_as_text(capsys):
     [
         ({"FASTEMB_CACHE": "0"}, "switched off by FASTEMB_CACHE"),
         ({"NUMBA_DISABLE_JIT": "1"}, "NUMBA_DISABLE_JIT is set"),
-        ({"NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}, "cannot cache function"),
+        ({"NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator", "NUMBA_CACHE_DIR": None}, "cannot cache function"),
     ],
 )
 def test_info_says_why_there_is_no_cache(environment, reason):

@@ -129,6 +129,8 @@ def jit(*, fastmath: frozenset[str], parallel: bool = False, inline: bool = Fals
     """
 
     def decorate(function):
+        if numba.config.DISABLE_JIT:
+            return function
         pieces = _pieces(function)
         if pieces:
             # Functions of one factory have one name, and Numba tells them apart by a number that it counts up in each
@@ -142,8 +144,6 @@ def jit(*, fastmath: frozenset[str], parallel: bool = False, inline: bool = Fals
             fastmath=set(fastmath),
             forceinline=inline,
         )
-        if numba.config.DISABLE_JIT:
-            return function
         if cache_wanted():
             try:
                 kernel._cache = _KernelCache(function)
