@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-from ._arrays import index_error
+from ._arrays import check_indices
 from .kernels import checking
 
 
@@ -33,9 +33,9 @@ def index_check(check: str) -> Iterator[None]:
     -----
     In "now" and "later" alike an operation that changes its arguments changes nothing if an index is out of range; the
     step count of an optimizer has gone on in "later". What a lookup returned is undefined then. Calls that have to
-    wait for the device report it at once: those that return a `RowGrad`, gradients of bags, `renorm_`, clipping, mode
-    "exact", and lookups of layers that map ids. Offsets are looked at by the call in any case. The mode belongs to the
-    thread or task; of blocks within blocks the innermost holds.
+    wait for the device report it at once: those that return a `RowGrad`, `renorm_`, clipping, mode "exact", and lookups
+    of layers that map ids. Offsets are looked at by the call in any case. The mode belongs to the thread or task; of
+    blocks within blocks the innermost holds.
 
     torch's CUDA kernels stop the process with a device-side assertion instead.
 
@@ -50,5 +50,12 @@ def index_check(check: str) -> Iterator[None]:
     with checking.mode(check) as answers:
         yield
     bad = answers.first_bad()
-    if bad is not None:
-        raise index_error(*bad)
+    if bad is None:
+        return
+    try:
+        check_indices(bad.indices, bad.num_rows)
+    except IndexError as error:
+        raise error from None
+    first = f"(first at position {bad.position}). The array has been changed since that call."
+    msg = f"Embedding indices must be in [0, {bad.num_rows}), but one was not {first}"
+    raise IndexError(msg)

@@ -3,7 +3,7 @@
 import contextlib
 import contextvars
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 MODES = ("now", "later", "off")
 
@@ -11,34 +11,43 @@ MOST_PENDING = 64
 """Answers that are kept before the older half is looked at: each keeps its indices alive."""
 
 
+class BadIndex(NamedTuple):
+    """What a call with an index out of range was given, and the first position of one, at that time."""
+
+    indices: Any
+    num_rows: int
+    position: int
+
+
 class Answers:
     """What calls in mode "later" have found, as far as somebody has looked.
 
-    A question is a function that looks at the device, with the indices and N that it is about.
+    A question is a function that looks at the device, for a position or -1, with the indices and N that it is about.
     """
 
     def __init__(self, when: str) -> None:
         self.when = when
-        self._pending: list[tuple[Callable[[], bool], Any, int]] = []
-        self._first: tuple[Any, int] | None = None
+        self._pending: list[tuple[Callable[[], int], Any, int]] = []
+        self._first: BadIndex | None = None
 
-    def add(self, is_bad: Callable[[], bool], indices: Any, num_rows: int) -> None:
+    def add(self, find: Callable[[], int], indices: Any, num_rows: int) -> None:
         """Another question, to be looked at later: when there are many, the older ones are."""
         if self._first is None:
-            self._pending.append((is_bad, indices, num_rows))
+            self._pending.append((find, indices, num_rows))
             if len(self._pending) > MOST_PENDING:
                 self._look(MOST_PENDING // 2)
 
-    def first_bad(self) -> tuple[Any, int] | None:
-        """Indices and N of the first call with a bad index, or None; waits for the device."""
+    def first_bad(self) -> BadIndex | None:
+        """The first call with a bad index, or None; waits for the device."""
         self._look(len(self._pending))
         return self._first
 
     def _look(self, count: int) -> None:
         looked_at, self._pending = self._pending[:count], self._pending[count:]
-        for is_bad, indices, num_rows in looked_at:
-            if self._first is None and is_bad():
-                self._first, self._pending = (indices, num_rows), []
+        for find, indices, num_rows in looked_at:
+            position = -1 if self._first is not None else find()
+            if position >= 0:
+                self._first, self._pending = BadIndex(indices, num_rows, position), []
 
 
 _AT_ONCE = Answers("now")

@@ -40,12 +40,16 @@ def begin(indices: Any, num_rows: int, flag: Any = None) -> Any:
 
 def answer(flag: Any, indices: Any, num_rows: int) -> int:
     """The first bad position, or -1; waits for the device in mode "now" alone."""
-    answers = checking.current()
-    if answers.when == "now":
+
+    def find() -> int:
         found = int(flag[0])
         return -1 if found == GOOD else found
+
+    answers = checking.current()
+    if answers.when == "now":
+        return find()
     if answers.when == "later":
-        answers.add(lambda: int(flag[0]) != GOOD, indices, num_rows)
+        answers.add(find, indices, num_rows)
     return -1
 
 

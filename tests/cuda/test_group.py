@@ -79,7 +79,7 @@ def test_a_bad_index_is_found_and_nothing_written(rng, bad, when):
         assert group(*given, indices, 50, 3) == (30 if when == "now" else -1)
     assert all((array == UNWRITTEN).all() for array in given)
     if when == "later":
-        assert answers.first_bad() == (indices, 50)
+        assert answers.first_bad()[:2] == (indices, 50)
 
 
 @pytest.mark.usefixtures("emulated")

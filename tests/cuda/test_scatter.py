@@ -123,7 +123,7 @@ def test_a_bad_index_is_found_and_nothing_changed(rng, add, when, bad):
     with unchanged(target), check.mode(when) as answers:
         assert add(target, indices, updates) == (20 if when == "now" else -1)
     if when == "later":
-        assert answers.first_bad() == (indices, 50)
+        assert answers.first_bad()[:2] == (indices, 50)
 
 
 def test_range_form(rng):

@@ -50,6 +50,20 @@ def test_an_error_at_the_end_of_the_block(device, table):
     fastemb.gather(weight, ids)  # the block's errors are over
 
 
+def test_indices_that_are_overwritten_within_the_block(device, table):
+    """A buffer for ids that is used again: what it held is gone, but not that it was wrong, and where."""
+    weight, ids = device.put(table), device.put(np.array([1, 20]))
+
+    def block():
+        with fastemb.index_check("later"):
+            fastemb.gather(weight, ids)
+            ids[...] = device.put(np.array([3, 4]))
+
+    text = "values in" if not device.on_gpu else r"but one was not \(first at position 1\)\. The array has been changed"
+    with pytest.raises(IndexError, match=text):
+        block()
+
+
 def test_calls_that_wait_report_it_themselves(device, table):
     weight, bad = device.put(table), device.put(np.array([1, 20]))
     ones = device.put(np.ones((2, 4), np.float32))
