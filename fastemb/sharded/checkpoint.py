@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from .. import optim
 from .._compat import optional
 from .._devices import HOST, to_device
-from ..io.atomic import replacing
-from ..io.tensors import write
+from ..io.atomic import replacing, sync_folder
+from ..io.tensors import read_header, verify, write
 from .exchange import Exchange
 from .initial import Fill
 from .partition import Partition
@@ -29,6 +29,8 @@ from .rows import CHUNK_ROWS, Rows, Shard
 FORMAT = "fastemb sharded table"
 VERSION = 1
 MANIFEST = "manifest.json"
+_ENTRIES = {"options", "optimizer", "step", "files"}
+_ENTRIES_OF_FILE = {"name", "start", "stop", "bytes", "checksum"}
 _NAMES = re.compile(r"[0-9a-f]{16}-(\d{5,}|hot)\.safetensors")
 
 
@@ -40,8 +42,9 @@ def save(
     layer: str,
     options: dict[str, Any],
 ) -> None:
-    """Write the files of all ranks, then the manifest, then remove what an older manifest named."""
-    path = Path(folder)
+    """Write the files of all ranks, then the manifest, then remove the files of other saves, killed ones too."""
+    with exchange.together("save"):  # before any other message, or a rank that makes another call would be waited for
+        path = Path(folder)
     token = exchange.of_root(secrets.token_hex(8))
     bounds = [*(int(bound) for bound in partition.bounds), partition.num_rows]
     names = [f"{token}-{part}.safetensors" for part in (*(f"{r:05d}" for r in range(exchange.size)), "hot")]
@@ -49,15 +52,15 @@ def save(
         with exchange.together("save"):
             path.mkdir(parents=True, exist_ok=True)
             own = _write(path / names[exchange.rank], rows.shard)
-            hot = _write(path / names[-1], rows.hot) if exchange.rank == 0 else 0
+            hot = _write(path / names[-1], rows.hot) if exchange.rank == 0 else None
     except Exception:
         _remove(path, [names[exchange.rank], *(names[-1:] if exchange.rank == 0 else [])])
         raise
-    written = [int(size) for size in exchange.numbers_of_all([own])[:, 0]]
+    written = exchange.of_all(own)
     with exchange.together("save"):
         if exchange.rank == 0:
             parts = zip(names, itertools.pairwise(bounds), [*written, hot], strict=True)
-            files = [{"name": name, "start": a, "stop": b, "bytes": size} for name, (a, b), size in parts]
+            files = [{"name": name, "start": a, "stop": b, **told} for name, (a, b), told in parts]
             _write_manifest(path, rows.shard, {"layer": layer, "options": options, "files": files})
     with exchange.together("save"):
         if exchange.rank == 0:
@@ -65,15 +68,19 @@ def save(
             _remove(path, [name for name in found if _NAMES.fullmatch(name) and name not in names])
 
 
-def _write(path: Path, shard: Shard) -> int:
-    """Table and state in a file; its size."""
+def _write(path: Path, shard: Shard) -> dict[str, Any]:
+    """Table and state in a new file, put on the disk; what the manifest says about its bytes."""
     tensors = {"weight": shard.weight}
     if shard.state is not None:
         tensors |= {f"state.{name}": array for name, array in shard.state.state_dict().items() if name != "step"}
     on_host = {name: to_device(array, HOST) for name, array in tensors.items()}
-    with replacing(path) as file:
-        write(file, on_host, {}, lambda _: None)
-    return path.stat().st_size
+    with path.open("xb") as file:
+        checksum = write(file, on_host, {}, lambda _: None)
+        file.flush()
+        os.fsync(file.fileno())
+    if optional("fcntl") is not None:  # elsewhere folders cannot be opened
+        sync_folder(path.parent)
+    return {"bytes": path.stat().st_size, "checksum": checksum}
 
 
 def _write_manifest(path: Path, shard: Shard, entries: dict[str, Any]) -> None:
@@ -107,9 +114,13 @@ def _read_manifest(path: Path, layer: str) -> dict[str, Any]:
     if found != wanted:
         msg = f"{file} must be a checkpoint of {wanted}, got {found}"
         raise ValueError(msg)
-    if not {"options", "optimizer", "step", "files"} <= set(manifest):
+    if not set(manifest) >= _ENTRIES:
         msg = f"{file}: entries are missing, got {sorted(manifest)}"
         raise ValueError(msg)
+    for entry in manifest["files"]:
+        if not set(entry) >= _ENTRIES_OF_FILE:
+            msg = f"{file}: entries of a file are missing, got {sorted(entry)}"
+            raise ValueError(msg)
     return dict(manifest)
 
 
@@ -153,11 +164,20 @@ class Checkpoint:
         manifest = _read_manifest(path, layer)
         self.options, self._step = manifest["options"], manifest["step"]
         self.optimizer = _rule(path, manifest["optimizer"])
+        self._checksums = {path / file["name"]: file["checksum"] for file in manifest["files"]}
         self._files = [(path / file["name"], file["start"], file["stop"]) for file in manifest["files"]]
         for (name, _, _), file in zip(self._files, manifest["files"], strict=True):
             size = name.stat().st_size
             if size != file["bytes"]:
                 msg = f"{name} must have {file['bytes']} bytes, got {size}"
+                raise ValueError(msg)
+
+    def verify(self, rank: int, size: int) -> None:
+        """Check the bytes of every file against its checksum, or, on one of several ranks, those of its share."""
+        for path, checksum in list(self._checksums.items())[rank::size]:
+            found = verify(read_header(path), lambda _: None)
+            if found != checksum:
+                msg = f"{path} must have the checksum {checksum}, got {found}"
                 raise ValueError(msg)
 
     def fill_of(self, _exchange: Exchange, _partition: Partition, _padding: int | None) -> Fill:

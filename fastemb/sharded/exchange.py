@@ -98,6 +98,10 @@ class Exchange:
         """A small Python object of one rank."""
         return self.comm.bcast(value, root)
 
+    def of_all(self, value: Any) -> list[Any]:
+        """A small Python object of every rank."""
+        return list(self.comm.allgather(value))
+
     def counts(self, counts: Counts) -> Counts:
         """How many rows each rank sends here, given how many go to each."""
         received = np.empty_like(counts)

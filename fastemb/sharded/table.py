@@ -309,15 +309,14 @@ class ShardedTable:
 
         Raises
         ------
-        ImportError
-            safetensors is not installed.
         OSError
             A rank cannot write. What was in the folder can still be loaded.
 
         Notes
         -----
         One safetensors file for each rank, one for the hot rows, and ``manifest.json``, written last: until then, after
-        a crash at any moment too, the folder holds the checkpoint before. What is pending in `grad` is not saved.
+        a crash at any moment too, the folder holds the checkpoint before. Each file has a checksum (BLAKE2b). What is
+        pending in `grad` is not saved.
         """
         options = {
             "num_embeddings": self._num_rows,
@@ -348,7 +347,8 @@ class ShardedTable:
         Returns
         -------
         ShardedEmbedding or ShardedEmbeddingBag
-            With table, optimizer, its state, and the partition that was saved. Each rank reads its own rows alone.
+            With table, optimizer, its state, and the partition that was saved. Before any row is read, the ranks have
+            checked the checksums of all files between them. Each reads its own rows alone.
 
         Raises
         ------
@@ -362,6 +362,7 @@ class ShardedTable:
         exchange = Exchange(comm)
         with exchange.together("load"):
             where, saved = checked(device), Checkpoint(folder, cls.__name__)
+            saved.verify(exchange.rank, exchange.size)
         self = cls.__new__(cls)
         self._create(comm, saved.fill_of, optimizer=saved.optimizer, device=HOST, **saved.options)
         with exchange.together("load"):

@@ -1,7 +1,10 @@
 """Tests of several ranks are in files ``ranks_*.py``, run by `test_ranks` under mpiexec: a failure ends them all."""
 
 import os
+import shutil
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -61,6 +64,16 @@ def whole():
         return fastemb.Embedding.from_pretrained(table, freeze=False, **options)
 
     return make
+
+
+@pytest.fixture
+def folder(comm):
+    """A folder that all ranks share."""
+    path = Path(comm.bcast(tempfile.mkdtemp()))
+    yield path
+    comm.Barrier()
+    if comm.rank == 0:
+        shutil.rmtree(path)
 
 
 @pytest.fixture

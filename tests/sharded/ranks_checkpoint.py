@@ -2,24 +2,14 @@
 
 import json
 import shutil
-import tempfile
-from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 from fastemb import optim
+from fastemb.io.tensors import write
 from fastemb.sharded import ShardedEmbedding, ShardedEmbeddingBag, checkpoint
-
-
-@pytest.fixture
-def folder(comm):
-    """A folder that all ranks share."""
-    path = Path(comm.bcast(tempfile.mkdtemp()))
-    yield path
-    comm.Barrier()
-    if comm.rank == 0:
-        shutil.rmtree(path)
 
 
 @pytest.fixture
@@ -142,10 +132,35 @@ DAMAGES = {
     "a file is garbage": (
         lambda folder: [p.write_bytes(b"\xff" * p.stat().st_size) for p in folder.glob("*-00000.*")],
         ValueError,
-        "-00000.safetensors: ",
+        "-00000.safetensors is truncated or altered",
     ),
+    "a byte of a rank's rows": (lambda folder: flipped(folder, "00000"), ValueError, "-00000.safetensors is truncated"),
+    "a byte of the hot rows": (lambda folder: flipped(folder, "hot"), ValueError, "-hot.safetensors is truncated"),
+    "a file of another save": (
+        lambda folder: exchanged(folder),
+        ValueError,
+        "-00000.safetensors must have the checksum",
+    ),
+    "a file without a checksum": (lambda folder: damaged(folder, files=[{}]), ValueError, "entries of a file are"),
     "another width": (lambda folder: widened(folder), ValueError, "rows must have shape"),
 }
+
+
+def flipped(folder, part):
+    """Change the last byte of a file."""
+    (path,) = folder.glob(f"*-{part}.*")
+    *others, last = path.read_bytes()
+    path.write_bytes(bytes([*others, last ^ 1]))
+
+
+def exchanged(folder):
+    """Put another file in the place of one, with as many bytes and a checksum of its own."""
+    (path,) = folder.glob("*-00000.*")
+    with safe_open(path, framework="np") as file:
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
+    arrays["weight"] += 1
+    with path.open("wb") as file:
+        write(file, arrays, {}, lambda _: None)
 
 
 def widened(folder):
@@ -155,7 +170,8 @@ def widened(folder):
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_checkpoints(comm, table, folder, raised_by_all, damage):
-    ShardedEmbedding.from_pretrained(table, comm=comm, optimizer=optim.Adam()).save(folder)
+    hot = {"partition": "replicate-hot", "hot_ids": [0, 3]}
+    ShardedEmbedding.from_pretrained(table, comm=comm, optimizer=optim.Adam(), **hot).save(folder)
     damages, error, text = DAMAGES[damage]
     if comm.rank == 0:
         damages(folder)

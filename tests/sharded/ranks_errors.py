@@ -74,10 +74,29 @@ def test_options_that_differ(emb, comm, raised_by_all):
         assert raised_by_all(ValueError, emb.gather_table, comm.rank).startswith("root must be the same")
 
 
-def test_calls_that_differ(emb, comm):
-    if comm.size > 1:
-        with pytest.raises(RuntimeError, match="all ranks must make the same calls in the same order"):
-            emb([1]) if comm.rank else emb.step()
+STEP = [1], np.ones((1, 6), np.float32)
+CALLS = {
+    "the constructor": lambda emb, _: ShardedEmbedding(10, 2, comm=emb.comm),
+    "from_pretrained": lambda emb, _: ShardedEmbedding.from_pretrained(STEP[1], comm=emb.comm),
+    "load": lambda emb, folder: ShardedEmbedding.load(folder, comm=emb.comm),
+    "save": lambda emb, folder: emb.save(folder),
+    "backward": lambda emb, _: emb.backward(*STEP),
+    "fused_step": lambda emb, _: emb.fused_step(*STEP),
+    "step": lambda emb, _: emb.step(),
+    "gather_table": lambda emb, _: emb.gather_table(),
+    "load_state_dict": lambda emb, _: emb.load_state_dict(emb.state_dict()),
+    "hottest": lambda emb, _: hottest([1], 1, num_embeddings=3, comm=emb.comm),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_calls_that_differ(emb, comm, folder, call):
+    others = range(1, comm.size)  # before rank 0, whose message to them might be taken for that of a later call
+    for alone in (*others, 0) if others else ():
+        text = f"in the same order: this one called {call if comm.rank == alone else 'a lookup'}, another did not"
+        with pytest.raises(RuntimeError, match=text):
+            CALLS[call](emb, folder / "checkpoint") if comm.rank == alone else emb([1])
+        assert not list(folder.iterdir())
 
 
 def test_bad_options(emb, comm, raised_by_all):

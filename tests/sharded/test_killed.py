@@ -1,5 +1,6 @@
 """A rank that dies ends the job, with a message; training goes on from the checkpoint on another number of ranks."""
 
+import json
 import os
 import time
 from pathlib import Path
@@ -43,6 +44,17 @@ def alive(folder):
     return False
 
 
+def files_in(folder):
+    """The names of all files."""
+    return {path.name for path in folder.iterdir()}
+
+
+def named_in(folder):
+    """The names of a whole checkpoint's files."""
+    files = json.loads((folder / "manifest.json").read_text())["files"]
+    return {"manifest.json", *(file["name"] for file in files)}
+
+
 def test_ranks_without_an_accident(tmp_path, expected):
     done = run(3, tmp_path)
     assert done.returncode == 0, done.stdout
@@ -67,8 +79,11 @@ def test_a_rank_dies_and_others_go_on(tmp_path, expected, how, at, saved, messag
     while alive(tmp_path):
         assert time.monotonic() < deadline, "a rank is still there"
         time.sleep(0.05)
+    checkpoints = tmp_path / "checkpoints"
+    assert (how == "kill-in-save") == (files_in(checkpoints) != named_in(checkpoints))
     ranks = 2 if how == "kill" else 4
     done = run(ranks, tmp_path)
     assert done.returncode == 0, done.stdout
     assert f"from step {saved} on {ranks} ranks" in done.stdout
     np.testing.assert_array_equal(np.load(tmp_path / "table.npy"), expected)
+    assert files_in(checkpoints) == named_in(checkpoints)

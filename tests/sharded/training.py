@@ -50,7 +50,7 @@ def end(how):
     if how == "kill":
         Exchange.swap = end_now  # counts have been exchanged, rows have not
     else:
-        checkpoint._write = end_now
+        checkpoint.write = end_now  # its file is there, and empty
 
 
 def main(folder, steps, how="", rank="-1", at="-1"):
