@@ -13,7 +13,7 @@ from .._bags import Bags
 from .._devices import backend, namespace, unchecked
 from ..rowgrad import RowGrad
 from ._torch_operators import Operator, lookup, scatter
-from ._torch_tensors import array, array_or_none, is_transformed, tensor
+from ._torch_tensors import array, array_or_none, is_transformed, stream_of, tensor
 
 
 def _options(offsets: Any, padding_idx: int, include_last_offset: bool) -> dict[str, Any]:
@@ -125,9 +125,10 @@ def _row_gradient(
 
 def _sparse(ctx: Any, grad: Any, indices: Any, offsets: Any, weights: Any) -> Any:
     """The touched rows alone, each once: what an optimizer of torch would otherwise make of it first."""
-    found = _row_gradient(grad.detach(), indices, offsets, weights, ctx.num_rows, *ctx.options[:-1])
-    rows = tensor(found.rows.copy())[None]
-    return torch.sparse_coo_tensor(rows, tensor(found.values), found.shape, is_coalesced=True, check_invariants=False)
+    with stream_of(grad):
+        found = _row_gradient(grad.detach(), indices, offsets, weights, ctx.num_rows, *ctx.options[:-1])
+        rows, values = tensor(found.rows.copy())[None], tensor(found.values)
+    return torch.sparse_coo_tensor(rows, values, found.shape, is_coalesced=True, check_invariants=False)
 
 
 def _dense(*inputs: Any) -> Any:

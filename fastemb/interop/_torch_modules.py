@@ -15,22 +15,36 @@ if TYPE_CHECKING:
 
 
 class _Step(torch.autograd.Function):  # type: ignore[misc]  # torch has no types where it is not installed
-    """Rows as they are, whose gradient is given to a step in place of the table; it returns that of the weights."""
+    """Rows as they are, whose gradient is given to a step in place of the table; it returns that of the last input.
+
+    The inputs of the lookup are saved by autograd, which notices if they are changed before the step.
+    """
 
     @staticmethod
-    def forward(ctx: Any, weight: Any, rows: Any, weights: Any, step: Any) -> Any:
-        ctx.step = step
+    def forward(ctx: Any, weight: Any, rows: Any, step: Any, *inputs: Any) -> Any:
+        ctx.save_for_backward(*inputs)
+        ctx.weight, ctx.step = weight, step
+        ctx.version = weight._version if ctx.needs_input_grad[-1] else None
         return rows.view_as(rows)
 
     @staticmethod
     @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
-    def backward(ctx: Any, grad: Any) -> tuple[None, None, Any, None]:
-        return None, None, ctx.step(grad), None
+    def backward(ctx: Any, grad: Any) -> tuple[Any, ...]:
+        inputs = ctx.saved_tensors
+        if ctx.version is not None and ctx.weight._version != ctx.version:
+            msg = (
+                "per_sample_weights need the table as it was in the forward pass for their gradient, and it has been "
+                f"modified by an inplace operation: it is at version {ctx.weight._version}; expected version "
+                f"{ctx.version} instead. A layer given to fuse changes its table in every backward pass: look it up "
+                "once per pass, or detach the weights"
+            )
+            raise RuntimeError(msg)
+        return (None,) * (2 + len(inputs)) + (ctx.step(*inputs, grad),)
 
 
 @_disable_dynamo  # type: ignore[untyped-decorator]  # torch.compiler.disable would import the compiler here
-def _with_step(weight: Any, rows: Any, weights: Any, step: Any) -> Any:
-    return _Step.apply(weight, rows, weights, step)
+def _with_step(weight: Any, rows: Any, step: Any, *inputs: Any) -> Any:
+    return _Step.apply(weight, rows, step, *inputs)
 
 
 class Embedding(torch.nn.Embedding):  # type: ignore[misc]
@@ -95,18 +109,17 @@ class Embedding(torch.nn.Embedding):  # type: ignore[misc]
         """
         weight, fused = self.weight, self._fused
         options = self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse
-        if fused is None or not weight.requires_grad:
+        if fused is None or not (weight.requires_grad and torch.is_grad_enabled()):
             return embedding(input, weight, *options)
         with torch.no_grad():
             rows = embedding(input, weight, *options)
         step = functools.partial(
             fused.step_rows,
             weight,
-            input,
             padding_idx=self.padding_idx,
             scale_grad_by_freq=self.scale_grad_by_freq,
         )
-        return _with_step(weight, rows, None, step)
+        return _with_step(weight, rows, step, input)
 
 
 class EmbeddingBag(torch.nn.EmbeddingBag):  # type: ignore[misc]
@@ -185,19 +198,16 @@ class EmbeddingBag(torch.nn.EmbeddingBag):  # type: ignore[misc]
             self.include_last_offset,
             self.padding_idx,
         )
-        if fused is None or not weight.requires_grad:
+        if fused is None or not (weight.requires_grad and torch.is_grad_enabled()):
             return embedding_bag(input, weight, offsets, *options)
         with torch.no_grad():
             pooled = embedding_bag(input, weight, offsets, *options)
         step = functools.partial(
             fused.step_bags,
             weight,
-            input,
-            offsets,
-            per_sample_weights,
             mode=self.mode,
             padding_idx=self.padding_idx,
             include_last_offset=self.include_last_offset,
             scale_grad_by_freq=self.scale_grad_by_freq,
         )
-        return _with_step(weight, pooled, per_sample_weights, step)
+        return _with_step(weight, pooled, step, input, offsets, per_sample_weights)

@@ -15,7 +15,7 @@ from .._state import State
 from ..rowgrad import hand_over
 from ._torch_bags import dots
 from ._torch_modules import Embedding, EmbeddingBag
-from ._torch_tensors import array, array_or_none, has_changed, tensor
+from ._torch_tensors import array, array_or_none, has_changed, stream_of, tensor
 
 _FLOATS = (torch.float32, torch.float64)
 
@@ -127,7 +127,7 @@ class RowOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         Raises
         ------
         RuntimeError
-            A gradient that is not sparse; nothing has changed then.
+            A gradient that is not sparse, or not in rows alone; nothing has changed then.
         """
         loss = None
         if closure is not None:
@@ -138,13 +138,18 @@ class RowOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
             if not parameter.grad.is_sparse:
                 msg = "RowOptimizer needs sparse gradients: make the layer with sparse=True"
                 raise RuntimeError(msg)
+            if parameter.grad.sparse_dim() != 1:
+                got = f"{parameter.grad.sparse_dim()} sparse dimensions"
+                msg = f"RowOptimizer needs gradients whose rows alone are sparse, got one with {got}"
+                raise RuntimeError(msg)
         for group, parameter in found:
             grad = parameter.grad
-            rows, values = array(grad._indices()[0]), array(grad._values())
-            if grad.is_coalesced():
-                self._step(parameter, group, "update", hand_over(rows, values, len(parameter)))
-            else:
-                self._step(parameter, group, "step", rows, values)
+            with stream_of(parameter):
+                rows, values = array(grad._indices()[0]), array(grad._values())
+                if grad.is_coalesced():
+                    self._step(parameter, group, "update", hand_over(rows, values, len(parameter)))
+                else:
+                    self._step(parameter, group, "step", rows, values)
         return loss
 
     def step_rows(self, parameter: Any, indices: Any, grad: Any, **options: Any) -> None:
@@ -160,8 +165,15 @@ class RowOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
             Gradient of its result.
         **options
             As `fastemb.optim.Optimizer.step` takes them.
+
+        Raises
+        ------
+        RuntimeError
+            A parameter of others.
         """
-        self._step(parameter, self._group_of(parameter), "step", array(indices), array(grad), **options)
+        group = self._group_of(parameter)
+        with stream_of(parameter):
+            self._step(parameter, group, "step", array(indices), array(grad), **options)
 
     def step_bags(self, parameter: Any, indices: Any, offsets: Any, weights: Any, grad: Any, **options: Any) -> Any:
         """Take a step with the gradient of a pooled lookup: what layers given to `fuse` do in the backward pass.
@@ -181,19 +193,31 @@ class RowOptimizer(torch.optim.Optimizer):  # type: ignore[misc]
         -------
         tensor or None
             The gradient of the weights, if that is asked for.
+
+        Raises
+        ------
+        RuntimeError
+            A parameter of others.
         """
+        group = self._group_of(parameter)
         last = options.pop("include_last_offset") and offsets is not None
         weights_grad = None
         if weights is not None and weights.requires_grad:
             padding = -1 if options["padding_idx"] is None else options["padding_idx"]
             weights_grad = dots(parameter, indices, offsets, grad, padding, last)
-        arrays = array(indices), array_or_none(offsets), array(grad)
-        options |= {"per_sample_weights": array_or_none(weights), "include_last_offset": last}
-        self._step(parameter, self._group_of(parameter), "step_bag", *arrays, **options)
+        with stream_of(parameter):
+            arrays = array(indices), array_or_none(offsets), array(grad)
+            options |= {"per_sample_weights": array_or_none(weights), "include_last_offset": last}
+            self._step(parameter, group, "step_bag", *arrays, **options)
         return weights_grad
 
     def _group_of(self, parameter: Any) -> dict[str, Any]:
-        return next(group for group in self.param_groups if any(p is parameter for p in group["params"]))
+        group: dict[str, Any]
+        for group in self.param_groups:
+            if any(p is parameter for p in group["params"]):
+                return group
+        msg = "this table is none of the RowOptimizer: if it was put into the layer after fuse, call fuse again"
+        raise RuntimeError(msg)
 
     def _step(self, parameter: Any, group: dict[str, Any], method: str, *arrays: Any, **options: Any) -> None:
         rule, table, kept = _rule_of(group), array(parameter), self.state[parameter]
@@ -238,6 +262,10 @@ def fuse(module: torch.nn.Module, rule: optim.Optimizer) -> RowOptimizer:
     As in FBGEMM, every backward pass is a step: gradients are not added up over several passes nor clipped, and
     processes of ``DistributedDataParallel`` would go separate ways. Under ``torch.compile`` such a layer is called
     between two graphs. With the gradient of a lookup's result there are O(L) integers and no more.
+
+    Inputs of a lookup must stay as they are until its backward pass, as without `fuse`; the table need not, but for the
+    gradient of ``per_sample_weights``: where that is asked for and another step came first, the backward pass raises
+    RuntimeError.
 
     Examples
     --------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from typing import Any
 
@@ -16,6 +17,9 @@ smallest = 1 << 16
 
 Up to here `fastemb.gather` too is NumPy's, not a kernel of ours.
 """
+
+nothing = contextlib.nullcontext()
+"""The context of tensors on the host."""
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _INTEGERS = frozenset({torch.int64, torch.int32})
@@ -96,6 +100,16 @@ def is_traced() -> bool:
         or torch._C._len_torch_dispatch_stack()
         or torch._C._get_tracing_state() is not None
     )
+
+
+def stream_of(tensor: Any) -> contextlib.AbstractContextManager[Any]:
+    """A context in which CuPy works on torch's current stream, in order with what torch does to a tensor."""
+    if tensor.is_cpu:
+        return nothing
+    stream: contextlib.AbstractContextManager[Any] = cupy().cuda.ExternalStream(
+        torch.cuda.current_stream(tensor.device).cuda_stream
+    )
+    return stream
 
 
 def array(tensor: Any) -> Any:

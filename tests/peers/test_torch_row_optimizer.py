@@ -240,3 +240,76 @@ def test_dense_gradients_are_refused():
     with pytest.raises(RuntimeError, match="needs sparse gradients"):
         optimizer.step()
     np.testing.assert_array_equal(sparse.weight.detach().numpy(), weight())
+
+
+def test_two_sparse_dimensions_are_refused():
+    first, second = layer("Embedding", sparse=True), layer("Embedding", sparse=True)
+    optimizer = ours.RowOptimizer([*first.parameters(), *second.parameters()], optim.SGD(lr=0.1))
+    loss_of(first, *next(batches(1))).backward()
+    second.weight.grad = torch.ones(ROWS, WIDTH).to_sparse()
+    with pytest.raises(RuntimeError, match="rows alone are sparse, got one with 2 sparse dimensions"):
+        optimizer.step()
+    np.testing.assert_array_equal(first.weight.detach().numpy(), weight())
+
+
+@each_kind
+def test_a_table_replaced_after_fuse_is_refused(kind, options):
+    made = layer(kind, **options)
+    optimizer = ours.fuse(made, optim.SGD(lr=0.1))
+    made.weight = torch.nn.Parameter(torch.from_numpy(weight()))
+    loss = loss_of(made, *next(batches(1)))
+    with pytest.raises(RuntimeError, match="call fuse again"):
+        loss.backward()
+    np.testing.assert_array_equal(made.weight.detach().numpy(), weight())
+    assert not optimizer.state
+
+
+@pytest.mark.parametrize("changed", ["ids", "offsets", "per_sample_weights"])
+@pytest.mark.parametrize("fused", [False, True])
+def test_inputs_changed_before_the_backward_pass_are_noticed(changed, fused):
+    made = layer("EmbeddingBag", mode="sum")
+    if fused:
+        ours.fuse(made, optim.SGD(lr=0.1))
+    inputs = {"ids": torch.tensor([2, 3, 4]), "offsets": torch.tensor([0, 2]), "per_sample_weights": torch.ones(3)}
+    loss = made(*inputs.values()).sum()
+    inputs[changed].fill_(0)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    np.testing.assert_array_equal(made.weight.detach().numpy(), weight())
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_indices_changed_before_the_backward_pass_are_noticed(fused):
+    made = layer("Embedding")
+    if fused:
+        ours.fuse(made, optim.SGD(lr=0.1))
+    ids = torch.tensor([2, 3])
+    loss = made(ids).sum()
+    ids.fill_(5)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
+    np.testing.assert_array_equal(made.weight.detach().numpy(), weight())
+
+
+def test_fused_weights_need_the_table_of_the_forward_pass():
+    made = ours.EmbeddingBag.from_pretrained(torch.ones(4, 2), freeze=False, mode="sum")
+    ours.fuse(made, optim.SGD(lr=1.0))
+    ids = torch.tensor([[1, 2]])
+    first, second = (torch.ones(1, 2, requires_grad=True) for _ in range(2))
+    loss = made(ids, None, first).sum() + made(ids, None, second).sum()
+    with pytest.raises(RuntimeError, match=r"it is at version 1; expected version 0 instead.* once per pass"):
+        loss.backward()
+    assert made.weight[:, 0].tolist() == [1, 0, 0, 1]  # one of the two steps was taken, and the other was not
+    plain = torch.ones(1, 2)
+    (made(ids, None, plain).sum() + made(ids, None, plain).sum()).backward()
+    assert made.weight[:, 0].tolist() == [1, -2, -2, 1]  # without that gradient there is nothing to be wrong
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_fused_bags_read_where_weights_could_have_a_gradient(context):
+    weights = torch.ones(1, 2, requires_grad=True)
+    with context():
+        made = layer("EmbeddingBag", mode="sum")
+        ours.fuse(made, optim.SGD(lr=1.0))
+        out = made(torch.tensor([[2, 3]]), None, weights)
+    np.testing.assert_array_equal(out.numpy(), weight()[[2, 3]].sum(0, keepdims=True))
