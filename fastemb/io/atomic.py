@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from .._compat import optional
+
+_NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP}
+"""What file systems say that cannot lock files, as some of networks."""
 
 
 @contextlib.contextmanager
@@ -19,7 +23,7 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
 
     It is written in the same folder under a name that belongs to `path`, put on the disk, and renamed. So a writer that
     was killed leaves at most one file of that name, which the next writer uses again. Two writers of one path take
-    turns.
+    turns, where files can be locked.
     """
     target = Path(os.path.realpath(path))  # a link stays one
     if target.exists() and not target.is_file():
@@ -54,7 +58,7 @@ def _locked(path: Path, locks: object) -> IO[bytes]:
         file = os.fdopen(os.open(path, flags, 0o666), "rb+")
         try:
             if locks is not None:
-                locks.flock(file, locks.LOCK_EX)  # type: ignore[attr-defined]
+                _lock(file, locks)
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(file.fileno()), path.stat()):  # not renamed while we waited
                     file.truncate()
@@ -63,6 +67,15 @@ def _locked(path: Path, locks: object) -> IO[bytes]:
             file.close()
             raise
         file.close()
+
+
+def _lock(file: IO[bytes], locks: Any) -> None:
+    """Wait until nobody else uses a file, where the file system can say so."""
+    try:
+        locks.flock(file, locks.LOCK_EX)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
 
 
 def sync_folder(folder: Path) -> None:

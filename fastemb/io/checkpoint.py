@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -153,15 +153,28 @@ def write(path: Path, arrays: Mapping[str, tensors.Source], told: dict[str, Any]
 def read(path: Path, progress: bool | None) -> Snapshot:
     """What was saved last, in a file or in a folder, checked."""
     if not path.is_dir():
-        return _read_files([path], progress)
-    base, numbered = path / BASE, deltas(path)
-    first = _told(tensors.read_header(base)).get("sequence", 0) + 1
+        with path.open("rb") as file:
+            return _read_files(tensors.read_header(path, file), [], progress)
+    while True:
+        numbered = deltas(path)  # before the base is opened: of these, a newer base has what is removed from now on
+        with (path / BASE).open("rb") as file:
+            base = tensors.read_header(path / BASE, file)
+            try:
+                return _read_files(base, _newer(path, base, numbered), progress)
+            except FileNotFoundError:
+                if os.path.samestat(os.fstat(file.fileno()), base.path.stat()):
+                    raise
+
+
+def _newer(path: Path, base: tensors.Header, numbered: dict[int, Path]) -> list[Path]:
+    """The files of a folder that go on after its base; ValueError if one is missing."""
+    first = _told(base).get("sequence", 0) + 1
     newer = sorted(number for number in numbered if number >= first)  # older ones are in the base already
     for expected, number in enumerate(newer, first):
         if expected != number:
             msg = f"{path / DELTA.format(expected)} is missing, and {numbered[number].name} is there"
             raise ValueError(msg)
-    return _read_files([base, *(numbered[number] for number in newer)], progress)
+    return [numbered[number] for number in newer]
 
 
 def deltas(folder: Path) -> dict[int, Path]:
@@ -169,24 +182,29 @@ def deltas(folder: Path) -> dict[int, Path]:
     return {int(path.stem.removeprefix("delta-")): path for path in folder.glob(DELTA.format(0).replace("0", "[0-9]"))}
 
 
-def _read_files(paths: list[Path], progress: bool | None) -> Snapshot:
-    """A file, and others that say what changed after it."""
-    headers = [tensors.read_header(path) for path in paths]
-    total = sum(header.nbytes for header in headers)
-    snapshot = Snapshot({}, {}, "")
-    with progress_bar(paths[0].name, total, progress, of_bytes=True) as advance:
-        for header in headers:
-            told, checksum = _told(header), tensors.verify(header, advance)
-            if told.get("parent", "") != snapshot.checksum:
-                msg = f"{header.path} does not go on after the file before it: they are of different checkpoints"
-                raise ValueError(msg)
-            found = {name: _native(tensors.map_tensor(header, name, "c")) for name in header.tensors}
-            try:
-                snapshot = Snapshot(told, _merged(snapshot.arrays, found, told.get("rows", {})), checksum)
-            except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-                msg = f"{header.path} does not fit the file before it: {error!r}"
-                raise ValueError(msg) from error
+def _read_files(base: tensors.Header, newer: list[Path], progress: bool | None) -> Snapshot:
+    """An open file, and others that say what changed after it."""
+    total = base.nbytes + sum(tensors.read_header(path).nbytes for path in newer)
+    with progress_bar(base.path.name, total, progress, of_bytes=True) as advance:
+        snapshot = _after(Snapshot({}, {}, ""), base, advance)
+        for path in newer:
+            with path.open("rb") as file:
+                snapshot = _after(snapshot, tensors.read_header(path, file), advance)
     return snapshot
+
+
+def _after(snapshot: Snapshot, header: tensors.Header, advance: Callable[[int], object]) -> Snapshot:
+    """What was saved, after another file."""
+    told, checksum = _told(header), tensors.verify(header, advance)
+    if told.get("parent", "") != snapshot.checksum:
+        msg = f"{header.path} does not go on after the file before it: they are of different checkpoints"
+        raise ValueError(msg)
+    found = {name: _native(tensors.map_tensor(header, name, "c")) for name in header.tensors}
+    try:
+        return Snapshot(told, _merged(snapshot.arrays, found, told.get("rows", {})), checksum)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        msg = f"{header.path} does not fit the file before it: {error!r}"
+        raise ValueError(msg) from error
 
 
 def _merged(

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import weakref
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 from numpy.typing import NDArray
 
 from ..nn.table import TableLayer
 from . import tensors
 from .checkpoint import BASE, DELTA, deltas, read, restore, write
-from .layers import describe, flatten, tables_of
+from .layers import describe, flatten, place_of, tables_of
 
 
 class Checkpointer:
@@ -50,8 +53,9 @@ class Checkpointer:
     reads them all.
 
     Steps, rows that catch up in mode "exact" and `max_norm` are followed; the price is one byte a row. A table that you
-    write yourself is not: say ``save(full=True)`` then. A new table or state, as of a layer that was pruned, or whose
-    optimizer needs another one, is saved as a whole. One Checkpointer follows a layer at a time.
+    write yourself is not: say ``save(full=True)`` then. Tables without a state, and those that share memory, are read
+    by each `save`, and saved as a whole if they changed. A new table or state, as of a layer that was pruned, or whose
+    optimizer needs another one, makes the next file a base. One Checkpointer follows a layer at a time.
 
     Examples
     --------
@@ -139,7 +143,7 @@ class Checkpointer:
         noted = [(followed, followed.changed) for followed in self._followed if followed.changed is not None]
         chosen = [np.flatnonzero(marks) for _, marks in noted]
         for (followed, _), some in zip(noted, chosen, strict=True):
-            if some.size:
+            if some.size and followed.names:
                 changed[followed.rows] = some
                 changed |= {name: tensors.Chosen(arrays[name], some) for name in followed.names}
                 rows |= dict.fromkeys(followed.names, followed.rows)
@@ -152,12 +156,27 @@ class Checkpointer:
 
     def _save_base(self, arrays: dict[str, NDArray[Any]], told: dict[str, Any]) -> Path:
         path, number = self.folder / BASE, max([self._sequence, *deltas(self.folder)])  # whatever is there is older
-        checksum = write(path, arrays, {**told, "sequence": number}, self._progress)
-        self._checksum = ""  # an interruption from here on makes the next file a base, too
-        self._follow(arrays)
-        self._checksum, self._sequence = checksum, number
+        with self._new_base():
+            checksum = write(path, arrays, {**told, "sequence": number}, self._progress)
+            self._follow(arrays)
+            self._checksum, self._sequence = checksum, number
         _remove_deltas(self.folder, number)
         return path
+
+    @contextlib.contextmanager
+    def _new_base(self) -> Iterator[str]:
+        """What is known of the files is forgotten, and known again after an error if the base was not replaced.
+
+        So an interruption after that makes the next file a base, too.
+        """
+        before, known = _identity(self.folder / BASE), self._checksum
+        self._checksum = ""
+        try:
+            yield known
+        except BaseException:
+            if _identity(self.folder / BASE) == before:
+                self._checksum = known
+            raise
 
     def compact(self) -> None:
         """Make one file of all that are there: see `fastemb.io.compact`.
@@ -167,9 +186,9 @@ class Checkpointer:
         OSError, ValueError
             As `fastemb.io.compact`.
         """
-        before, after = _compact(self.folder, self._progress)
-        if before == self._checksum:
-            self._checksum = after
+        with self._new_base() as known:
+            before, after = _compact(self.folder, self._progress)
+            self._checksum = after if before == known else known
 
     def _goes_on(self) -> bool:
         """Whether there is a base, and the tables and states are those that are followed since."""
@@ -180,7 +199,8 @@ class Checkpointer:
 
     def _follow(self, arrays: dict[str, NDArray[Any]]) -> None:
         """Begin to note which rows change."""
-        self._followed = [_Followed.of(table, arrays) for table in tables_of(self.layer).values()]
+        shared = _overlapping(arrays)
+        self._followed = [_Followed.of(name, table, arrays, shared) for name, table in tables_of(self.layer).items()]
         self._digests = self._digests_of(arrays)
 
     def _digests_of(self, arrays: dict[str, NDArray[Any]]) -> dict[str, bytes]:
@@ -209,24 +229,45 @@ class _Followed(NamedTuple):
     """What these rows are called in a file."""
 
     @classmethod
-    def of(cls, table: TableLayer, arrays: dict[str, NDArray[Any]]) -> Self:
-        """Follow a table, whose arrays are among these."""
-        weight = next(name for name, array in arrays.items() if array is table.weight)
-        before, state = weight.removesuffix("weight"), table.state
-        changed, names = None, [weight]
+    def of(cls, key: str, table: TableLayer, arrays: Mapping[str, NDArray[Any]], shared: set[str]) -> Self:
+        """Follow a table of that key, whose arrays are among these; `shared` are those in the memory of others."""
+        before, state = f"{place_of(key)}.", table.state
+        if f"{before}weight" not in arrays:  # of a layer around one table
+            before = ""
+        changed, names = None, list[str]()
         if state is not None:
             changed = state.changed = np.zeros(table.num_embeddings, np.bool)
             kept = state.arrays() | ({} if state.missed is None else {"last": state.missed.last})
-            names += [f"{before}optimizer.{name}" for name, array in kept.items() if len(array) == len(table.weight)]
-        elif table.max_norm is not None:  # which changes rows of a table that does not train
-            names = []
-        return cls(weakref.ref(table.weight), changed, names, f"{before}rows")
+            by_row = [name for name, array in kept.items() if len(array) == len(table.weight)]
+            names = [f"{before}weight", *(f"{before}optimizer.{name}" for name in by_row)]
+        own = [name for name in names if name not in shared]
+        return cls(weakref.ref(table.weight), changed, own, f"{before}rows")
 
     def is_of(self, table: TableLayer) -> bool:
         """Whether it is still this table, with this state."""
         if self.weight() is not table.weight or (self.changed is None) != (table.state is None):
             return False
         return table.state is None or table.state.changed is self.changed
+
+
+def _overlapping(arrays: Mapping[str, NDArray[Any]]) -> set[str]:
+    """The names of arrays in whose memory, or between whose elements, others lie."""
+    found: set[str] = set()
+    end, last = 0, ""
+    for start, stop, name in sorted((*byte_bounds(array), name) for name, array in arrays.items() if array.size):
+        if start < end:
+            found |= {last, name}
+        if stop > end:
+            end, last = stop, name
+    return found
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells a file from another of its name that was there at the same time."""
+    with contextlib.suppress(FileNotFoundError):
+        found = path.stat()
+        return found.st_dev, found.st_ino
+    return None
 
 
 def _digest(array: NDArray[Any]) -> bytes:

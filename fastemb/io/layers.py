@@ -109,7 +109,7 @@ def flatten(saved: Mapping[str, Any], before: str = "") -> tuple[dict[str, NDArr
     arrays: dict[str, NDArray[Any]] = {}
     numbers: dict[str, int] = {}
     for key, value in saved.items():
-        name = before + key.replace("%", "%25").replace(".", "%2E")
+        name = before + place_of(key)
         if isinstance(value, Mapping):
             inner = flatten(value, name + ".")
             arrays |= inner[0]
@@ -119,6 +119,11 @@ def flatten(saved: Mapping[str, Any], before: str = "") -> tuple[dict[str, NDArr
         else:
             arrays[name] = value
     return arrays, numbers
+
+
+def place_of(key: str) -> str:
+    """A key of a `state_dict` as names have it, without a dot."""
+    return key.replace("%", "%25").replace(".", "%2E")
 
 
 def unflatten(values: Mapping[str, Any]) -> dict[str, Any]:

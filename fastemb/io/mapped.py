@@ -85,11 +85,13 @@ def open_table(path: str | os.PathLike[str], mode: str = "r", *, name: str | Non
             msg = f"name is for safetensors files alone, got {name!r}"
             raise ValueError(msg)
         return _map_npy(path, mode)
-    header = tensors.read_header(path)
-    if mode == "r+" and header.checksum is not None:
-        msg = f"{path} has a checksum, which changes in place would make wrong: open it in mode 'r', or load the layer"
-        raise ValueError(msg)
-    return tensors.map_tensor(header, _named(header, name), mode)
+    with path.open("r+b" if mode == "r+" else "rb") as file:  # once: another process may replace it meanwhile
+        header = tensors.read_header(path, file)
+        if mode == "r+" and header.checksum is not None:
+            why = "changes in place would make wrong: open it in mode 'r', or load the layer"
+            msg = f"{path} has a checksum, which {why}"
+            raise ValueError(msg)
+        return tensors.map_tensor(header, _named(header, name), mode)
 
 
 def _named(header: tensors.Header, name: str | None) -> str:
@@ -255,8 +257,9 @@ def open_state(
         label, total = path.name, sum(array.nbytes for array in wanted.values() if not tensors.is_hole(array))
         with progress_bar(label, total, progress, of_bytes=True) as advance, replacing(path) as file:
             tensors.write_to_change(file, wanted, advance)
-    header = tensors.read_header(path)
-    found = {name: tensors.map_tensor(header, name, "r+") for name in header.tensors}
+    with path.open("r+b") as file:
+        header = tensors.read_header(path, file)
+        found = {name: tensors.map_tensor(header, name, "r+") for name in header.tensors}
     layout = {name: (array.shape, array.dtype) for name, array in wanted.items()}
     if header.checksum is not None or layout != {name: (array.shape, array.dtype) for name, array in found.items()}:
         of = f"{type(rule).__name__} for a table of shape {table.shape} and dtype {table.dtype}"

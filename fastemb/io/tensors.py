@@ -6,6 +6,7 @@ checksum first in the header, over the whole file with zeros in its place, and t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -113,6 +114,8 @@ class Header(NamedTuple):
     raw: bytes
     tensors: dict[str, Tensor]
     metadata: dict[str, str]
+    file: IO[bytes] | None = None
+    """The open file that it was read from, if it is to be read on: another may have taken its place since."""
 
     @property
     def nbytes(self) -> int:
@@ -126,15 +129,20 @@ class Header(NamedTuple):
         return None if match is None else match[1].decode()
 
 
-def read_header(path: Path) -> Header:
-    """The header of a file of the length that follows from it; ValueError for anything else."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        raw = file.read(8)
-        length = int.from_bytes(raw, "little")
-        if len(raw) < 8 or length > min(size - 8, _LONGEST):
-            raise _damaged(path, f"there are {size} bytes, and no header of a safetensors file in them")
-        raw += file.read(length)
+def read_header(path: Path, file: IO[bytes] | None = None) -> Header:
+    """The header of a file of the length that follows from it; ValueError for anything else.
+
+    What is read later with the header of an open file is read from that file, whatever has its name then.
+    """
+    if file is None:
+        with path.open("rb") as opened:
+            return read_header(path, opened)._replace(file=None)
+    size = os.fstat(file.fileno()).st_size
+    raw = file.read(8)
+    length = int.from_bytes(raw, "little")
+    if len(raw) < 8 or length > min(size - 8, _LONGEST):
+        raise _damaged(path, f"there are {size} bytes, and no header of a safetensors file in them")
+    raw += file.read(length)
     try:
         told = json.loads(raw[8:])
         metadata = {name: _text(value) for name, value in told.pop("__metadata__", {}).items()}
@@ -148,7 +156,7 @@ def read_header(path: Path) -> Header:
         end = tensor.stop
     if end != size:
         raise _damaged(path, f"there are {size} bytes, and {end} in its header")
-    return Header(path, raw, tensors, metadata)
+    return Header(path, raw, tensors, metadata, file)
 
 
 def _damaged(path: Path, how: str) -> ValueError:
@@ -180,16 +188,16 @@ def map_tensor(header: Header, name: str, mode: str) -> NDArray[Any]:
     dtype: np.dtype[Any] = as_dtype(KINDS[tensor.kind])
     if dtype.kind in "iuf":
         dtype = dtype.newbyteorder("<")
-    return map_array(header.path, mode, dtype, tensor.shape, tensor.start)
+    return map_array(header.file or header.path, mode, dtype, tensor.shape, tensor.start)
 
 
 def map_array(
-    path: Path, mode: Any, dtype: np.dtype[Any], shape: tuple[int, ...], start: int, order: Any = "C"
+    file: Path | IO[bytes], mode: Any, dtype: np.dtype[Any], shape: tuple[int, ...], start: int, order: Any = "C"
 ) -> NDArray[Any]:
     """An array in a file that is long enough; rows are read one by one, not what is around them."""
     if 0 in shape:  # no byte to map
         return np.empty(shape, dtype)
-    array = np.memmap(path, dtype, mode, start, shape, order)
+    array = np.memmap(file, dtype, mode, start, shape, order)
     if hasattr(mmap, "MADV_RANDOM") and isinstance(array.base, mmap.mmap):
         array.base.madvise(mmap.MADV_RANDOM)
     return array
@@ -202,7 +210,7 @@ def verify(header: Header, advance: Callable[[int], object]) -> str:
         msg = f"{header.path} has no checksum: it was not saved by fastemb"
         raise ValueError(msg)
     digest = hashlib.blake2b(_without_checksum(header.raw), digest_size=32)
-    with header.path.open("rb") as file:
+    with contextlib.nullcontext(header.file) if header.file else header.path.open("rb") as file:
         file.seek(len(header.raw))
         while block := file.read(16 * BLOCK):
             digest.update(block)

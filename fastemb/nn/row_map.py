@@ -87,7 +87,8 @@ def best_rows(worth: NDArray[np.float64], ratio: SupportsFloat | None, keep: Sup
 
 def with_rows(old: Embedding, source: NDArray[np.int64]) -> Embedding:
     """A layer with some rows of another and with their state, -1 for a new one of zeros; the last is never trained."""
-    old.flush()
+    if (source[:-1] >= 0).any():
+        old.flush()
     source = to_device(source, old.device)
     weight = old.weight[source]
     weight[source < 0] = 0

@@ -120,7 +120,8 @@ class TableLayer(Trained):
         if not (copy or freeze) and table.dtype != kind:
             msg = f"dtype must be that of weight with copy=False, {table.dtype}, got {kind}"
             raise ValueError(msg)
-        if state is not None and (optimizer is None or freeze or not optimizer.serves(table, state)):
+        converted = table.dtype != kind
+        if state is not None and (optimizer is None or freeze or converted or not optimizer.serves(table, state)):
             msg = "state must be that of optimizer for weight, in a layer that is not frozen"
             raise ValueError(msg)
         self = cls.__new__(cls)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .. import _options
 from .._arrays import BLOCK, TensorLike, as_indices, as_table, check_indices, require_disjoint
-from .._devices import namespace, require_one_device
+from .._devices import device_of, namespace, require_one_device
 from .._groups import Groups
 from .._missed import Missed, Replay
 from .._state import State, in_columns
@@ -82,12 +82,16 @@ class Rule(abc.ABC):
         Returns
         -------
         bool
-            False where `init` has to make a new one: a state of another kind, or without what an option needs.
+            False where `init` has to make a new one: a state of another kind, without what an option needs, or for a
+            table of another shape, dtype or device.
         """
-        wanted = {name: shape for name, (shape, _) in self._layout(*weight.shape).items()}
-        same_mode = (state.missed is None) == (self._replay() is None)
-        kind = type(state) is self._state
-        return kind and same_mode and wanted == {name: a.shape for name, a in state.arrays().items()}
+        num_rows, dtype, device = len(weight), accumulator(weight.dtype), device_of(weight)
+        wanted = {name: (shape, dtype, device) for name, (shape, _) in self._layout(*weight.shape).items()}
+        found = {name: (array.shape, array.dtype, device_of(array)) for name, array in state.arrays().items()}
+        rows = (num_rows, device) if self._replay() else None
+        counted = None if state.missed is None else (len(state.missed.last), device_of(state.missed.last))
+        followed = state.changed is None or len(state.changed) == num_rows
+        return type(state) is self._state and wanted == found and counted == rows and followed
 
     def check_rate(self, lr: SupportsFloat) -> float:
         """A learning rate, if it is one for this rule.

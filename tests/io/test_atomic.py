@@ -1,6 +1,7 @@
 """A file is the old one or the new one: errors, full disks, what killed writers leave, writers that take turns."""
 
 import contextlib
+import errno
 import os
 import stat
 import sys
@@ -198,3 +199,23 @@ assert (io.load_layer(folder / "run").weight[:900] == 7).all()
 @posix
 def test_a_full_disk(tmp_path):
     run_python(f"folder = {str(tmp_path)!r}\n{FULL}")
+
+
+@posix
+@pytest.mark.parametrize("name", ["ENOLCK", "ENOSYS", "EOPNOTSUPP"])
+def test_a_file_system_without_locks(tmp_path, monkeypatch, name):
+    import fcntl
+
+    def flock(*arguments):
+        raise OSError(getattr(errno, name), name)
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    put(tmp_path / "a", b"old")
+    with pytest.raises(KeyError):
+        put(tmp_path / "a", b"half", KeyError())
+    put(tmp_path / "a", b"new")
+    assert files(tmp_path) == {"a": b"new"}
+    name = "EIO"
+    with pytest.raises(OSError, match="EIO"):
+        put(tmp_path / "a", b"other")
+    assert (tmp_path / "a").read_bytes() == b"new"

@@ -12,7 +12,7 @@ from fastemb import _progress, nn
 from fastemb._pages import mapping
 from fastemb.io import checkpoint, load_layer, save_layer
 from fastemb.io.layers import flatten, unflatten
-from fastemb.optim import SGD, Adam
+from fastemb.optim import SGD, Adam, Momentum
 
 
 @pytest.mark.parametrize(
@@ -281,3 +281,42 @@ def test_progress(tmp_path, capsys, monkeypatch):
         layer.save(path, progress=True)
     assert path.read_bytes() == data
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_state_of_another_table_is_refused():
+    other = {
+        "dtype": (np.ones((4, 3)), np.ones((4, 3), np.float32)),
+        "half": (np.ones((4, 3)), np.ones((4, 3), np.float16)),
+        "rows": (np.ones((4, 3)), np.ones((5, 3))),
+    }
+    for table, like in other.values():
+        for rule in (Adam(), Adam(mode="exact"), Momentum(mode="exact")):
+            assert not rule.serves(table, rule.init(like))
+            text = "state must be that of optimizer for weight, in a layer that is not frozen"
+            with pytest.raises(ValueError, match=exactly(text)):
+                fastemb.Embedding.from_pretrained(
+                    table, freeze=False, copy=False, optimizer=rule, state=rule.init(like)
+                )
+    followed = SGD().init(np.ones((5, 3)))
+    followed.changed = np.zeros(5, np.bool)
+    assert not SGD().serves(np.ones((4, 3)), followed)
+    for dtype in ("f2", BFLOAT16, "f4", "f8"):
+        layer = fastemb.Embedding(4, 3, dtype=dtype, optimizer=Adam())
+        kept = layer.state
+        layer.optimizer = Adam(lr=0.5)
+        assert layer.state is kept
+
+
+def test_a_pruned_layer_after_a_failed_load():
+    layer = nn.PrunedEmbedding(6, 2, optimizer=Adam(mode="exact"), seed=0)
+    for row in range(3):
+        layer.fused_step([row], np.ones((1, 2), np.float32))
+    before, saved = held(layer), layer.state_dict()
+    for change in (
+        {"weight": saved["weight"].astype(np.float64)},
+        {"optimizer": {**saved["optimizer"], "step": -1}},
+        {"row_of": np.zeros(5, int)},
+    ):
+        with pytest.raises(ValueError, match=r"must"):
+            layer.load_state_dict({**saved, **change})
+        assert same(held(layer), before)

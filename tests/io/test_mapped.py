@@ -262,6 +262,7 @@ def test_layers_around_tables_and_states_that_do_not_fit(tmp_path):
         (table, {"freeze": False}),
         (table, {"freeze": False, "optimizer": Adagrad()}),
         (table[:5], {"freeze": False, "optimizer": Adam()}),
+        (table, {"freeze": False, "optimizer": Adam(), "dtype": "float64"}),
     ):
         with pytest.raises(ValueError, match=exactly(text)):
             fastemb.Embedding.from_pretrained(weight, state=state, **options)
