@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 CUDA   := tests/cuda tests/devices
-BESIDE := tests/interop tests/io tests/peers tests/sharded
+BESIDE := tests/io tests/peers tests/sharded tests/interop
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 

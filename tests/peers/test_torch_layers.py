@@ -3,13 +3,13 @@
 import copy
 import inspect
 import io
-import multiprocessing
 import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from strategies import run_python
 
 torch = pytest.importorskip("torch", reason="torch is not installed; `make test-peers` brings it")
 
@@ -293,9 +293,11 @@ def test_a_device_as_context_and_transforms():
             torch.testing.assert_close(*(torch.func.jvp(f, (weight,), (weight,)) for f in both))
 
 
-class Lookups(torch.utils.data.Dataset):
-    """Rows that workers look up: of more than a megabyte, so that their parent had threads for them."""
+WORKERS = """
+import multiprocessing, torch
+from fastemb.interop.torch import Embedding
 
+class Lookups(torch.utils.data.Dataset):
     def __init__(self, layer):
         self.layer = layer
 
@@ -306,13 +308,16 @@ class Lookups(torch.utils.data.Dataset):
         with torch.no_grad():
             return self.layer(torch.arange(k, 40_000 + k) % 100).sum(0)
 
+data = Lookups(Embedding(100, 16))
+expected = torch.stack([data[k] for k in range(4)])
+context = multiprocessing.get_context("fork")
+loader = torch.utils.data.DataLoader(data, batch_size=2, num_workers=2, multiprocessing_context=context)
+torch.testing.assert_close(torch.cat(list(loader)), expected)
+print("the same")
+"""
+
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_workers_that_fork():
-    data = Lookups(ours.Embedding(100, 16))
-    expected = torch.stack([data[k] for k in range(4)])
-    loader = torch.utils.data.DataLoader(
-        data, batch_size=2, num_workers=2, multiprocessing_context=multiprocessing.get_context("fork")
-    )
-    torch.testing.assert_close(torch.cat(list(loader)), expected)
+    """In a process of its own: this one may have threads of other libraries, which do not survive a fork."""
+    assert run_python(WORKERS) == "the same\n"
