@@ -29,6 +29,8 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
     if target.exists() and not target.is_file():
         msg = f"{path} is not a file"
         raise ValueError(msg)
+    if not target.parent.exists():  # or the error would name a file that nobody asked for
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(target.parent))
     name = hashlib.blake2b(os.fsencode(target.name), digest_size=8).hexdigest()
     temporary = target.with_name(f".fastemb-{name}")
     locks = optional("fcntl")

@@ -219,3 +219,10 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch, name):
     with pytest.raises(OSError, match="EIO"):
         put(tmp_path / "a", b"other")
     assert (tmp_path / "a").read_bytes() == b"new"
+
+
+def test_a_folder_that_is_missing_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught, atomic.replacing(tmp_path / "missing" / "file"):
+        pass
+    assert caught.value.filename == str(tmp_path / "missing")
+    assert list(tmp_path.iterdir()) == []
