@@ -15,8 +15,7 @@ from .. import name_after_rule
 from . import simd, threads
 from .check import first_bad
 from .jit import EXACT, jit
-from .rows import prefetch
-from .runs import AHEAD, ask_for_state
+from .runs import AHEAD, ask_for
 
 DOC = """{rule}
 
@@ -120,14 +119,10 @@ def _catch_up_pass(add_series: Any, rule: Any) -> tuple[Any, Any]:
         total = np.empty(weight.shape[1], weight.dtype)
         series = np.empty(TERMS, np.float64)
         now = np.int64(rates.size - 1)
-        table, row_stride = simd.address(weight), np.uintp(weight.strides[0])
-        row_bytes = np.uintp(total.size * total.itemsize)
         last_ahead = np.uintp(max(stop - AHEAD, 0))
         for u in range(np.uintp(start), np.uintp(stop)):
             if u < last_ahead:
-                coming = np.uintp(rows[u + np.uintp(AHEAD)])
-                prefetch(table + coming * row_stride, row_bytes)
-                ask_for_state(state, coming)
+                ask_for((weight,) + state, rows[u + np.uintp(AHEAD)])
             row = np.uintp(rows[u])
             since = last[row]
             missed = now - since

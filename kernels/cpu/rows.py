@@ -21,9 +21,9 @@ def ahead_of(row_bytes):
 @jit(fastmath=EXACT, inline=True)
 def prefetch(start, nbytes):
     """Ask for the cache lines of `nbytes` from an address."""
-    at = np.uintp(0)
-    while at < nbytes:
-        simd.prefetch(start + at)
+    at, end = start - start % np.uintp(simd.LINE), start + nbytes
+    while at < end:
+        simd.prefetch(at)
         at += np.uintp(simd.LINE)
 
 

@@ -1,7 +1,8 @@
 """The pass over runs of duplicates that every gradient operation is: sum a run's gradient rows, then apply a row rule.
 
-A rule is a small jitted function ``rule(weight, state, row, total, hyper)`` that changes one row of the table and of
-its state, given the sum of the row's gradients. `row_pass` closes over one and makes the range form and the driver.
+A rule is a small jitted function ``rule(weight, state, total, numbers) -> (weight, state)``: the new numbers of a row
+and of its state, given the sum of the row's gradients. It is written for vectors, with the operators of `formulas`.
+`row_pass` closes over one and makes the range form and the driver.
 """
 
 import inspect
@@ -12,7 +13,7 @@ import numpy as np
 from numba import literal_unroll
 
 from .. import SUM_BLOCK, name_after_rule
-from . import simd, threads
+from . import each, fold, formulas, simd, threads  # noqa: F401  rules are made of the operators of formulas
 from .check import first_bad
 from .fold import address_or_0, sum_rows, sum_rows_any
 from .jit import EXACT, jit
@@ -23,8 +24,11 @@ _NONE = np.empty(0, np.int64)
 NOTHING_SKIPPED = -1
 """Instead of a position that a sum leaves out."""
 
-AHEAD = 4
+AHEAD = 16
 """Rows of the table between the one that is changed and the one that is asked for."""
+
+TERMS_AHEAD = fold.AHEAD
+"""Rows of the gradient between the one that is read and the one that is asked for."""
 
 DOC = """{rule}
 
@@ -65,17 +69,28 @@ itemsize`` bytes. The bits do not depend on the number of threads.
 """
 
 
+@jit(fastmath=EXACT, inline=True)
+def _contiguous(array):
+    """Whether a row's elements lie one after the other."""
+    return array.shape[1] <= 1 or array.strides[1] == array.itemsize
+
+
 @jit(fastmath=EXACT)
-def _contiguous_like(grad, total):
-    """Whether gradient rows are contiguous elements of the dtype of the sums."""
-    return grad.itemsize == total.itemsize and (grad.shape[1] <= 1 or grad.strides[1] == grad.itemsize)
+def _sum_terms(target, source, stride, row_bytes, positions, count, step, weights, lo, hi, divisor, zero):
+    """`sum_rows` of positions at an address, not inlined: rare beside runs of one position, whose loop stays small.
+
+    Numbers alone, for two threads that count the references to one array wait for each other.
+    """
+    one = simd.as_number(1, zero)
+    terms = simd.integers(positions, count, step)
+    sum_rows(target, source, stride, row_bytes, terms, lo, hi, NOTHING_SKIPPED, weights, divisor, one, zero)
 
 
 @jit(fastmath=EXACT)
 def _sum_run(total, grad, positions, coefficients, lo, hi, divisor):
     """``total = sum over k in [lo, hi) of c[k] * grad[positions[k]] / divisor``, cut every SUM_BLOCK positions."""
     zero, one = total.dtype.type(0), total.dtype.type(1)
-    if _contiguous_like(grad, total):
+    if grad.itemsize == total.itemsize and _contiguous(grad):
         target, source, stride = simd.address(total), simd.address(grad), np.uintp(grad.strides[0])
         row_bytes = np.uintp(total.size * total.itemsize)
         weights = address_or_0(coefficients)
@@ -112,27 +127,103 @@ def _pieces_of(starts, long):
 
 
 @jit(fastmath=EXACT, inline=True)
-def ask_for_state(state, row):
-    """Ask for a row of each array of the state."""
-    for array in literal_unroll(state):
+def ask_for(arrays, row):
+    """Ask for a row of each array."""
+    for array in literal_unroll(arrays):
         start = simd.address(array) + np.uintp(row) * np.uintp(array.strides[0])
         prefetch(start, np.uintp(array.shape[1] * array.itemsize))
 
 
 @jit(fastmath=EXACT, inline=True)
-def no_state(state, row):
-    """Instead of `ask_for_state`, for rules that have none."""
+def _any_strided(arrays):
+    strided = False
+    for array in literal_unroll(arrays):
+        strided |= not _contiguous(array)
+    return strided
 
 
-def row_pass(rule: Any, ask: Any = ask_for_state) -> tuple[Any, Any]:
+@jit(fastmath=EXACT, inline=True)
+def _copy_out(arrays, row, copies):
+    """Write a row of each array into the row of `copies` with its number."""
+    number = np.uintp(0)
+    for array in literal_unroll(arrays):
+        if array.shape[0] > 0:
+            for j in range(np.uintp(array.shape[1])):
+                copies[number, j] = array[row, j]
+        number += np.uintp(1)
+
+
+@jit(fastmath=EXACT, inline=True)
+def _copy_back(arrays, row, copies):
+    number = np.uintp(0)
+    for array in literal_unroll(arrays):
+        if array.shape[0] > 0:
+            for j in range(np.uintp(array.shape[1])):
+                array[row, j] = copies[number, j]
+        number += np.uintp(1)
+
+
+@jit(fastmath=EXACT, inline=True)
+def _nothing_of_a_row(places, total, row_bytes, numbers):
+    return places, numbers
+
+
+def _row_changer(rule, of_row):
+    """Make the function that changes one row of the arrays (table, then state), given its summed gradient.
+
+    `scratch` has a row for each array and one more. An array without rows has the last in its place, so that a rule may
+    read and write what an option leaves out; arrays with columns apart are copied there and back.
+    """
+
+    @jit(fastmath=EXACT, inline=True)
+    def change_row(arrays, row, total, coming_row, coming_total, numbers, scratch, strided):
+        zero = scratch.dtype.type(0)
+        line, size = np.int64(simd.LINE), np.int64(simd.item_size(zero))
+        row_bytes = arrays[0].shape[1] * size
+        spare = simd.address(scratch) + np.uintp(len(arrays)) * np.uintp(scratch.strides[0])
+        coming = each.addresses(arrays, coming_row, spare)
+        if strided:
+            _copy_out(arrays, row, scratch)
+            places = each.rows_of(scratch, arrays)
+        else:
+            places = each.addresses(arrays, row, spare)
+        columns, own = of_row(places, total, np.uintp(row_bytes), numbers)
+        like = simd.line(zero)
+        # Line by line of the table, so that where rows do not begin with a line none is written in two parts. A sum
+        # begins with 0, which is seen in the sign of a zero: a single term is not copied but read where it lies.
+        at = -np.int64(columns[0] % np.uintp(simd.LINE))
+        while at < row_bytes:
+            here = np.uintp(at)
+            each.prefetch(coming, here)
+            simd.prefetch(coming_total + here)
+            if at >= 0 and at + line <= row_bytes:
+                old = each.load(columns, here, like)
+                new, state = rule(old[0], old[1:], like + simd.load(total + here, like), own)
+                each.store(columns, here, (new,) + state)
+            else:
+                first, last = max(-at, 0) // size, min(row_bytes - at, line) // size
+                old = each.load_between(columns, here, like, first, last)
+                new, state = rule(old[0], old[1:], like + simd.load_between(total + here, like, first, last), own)
+                each.store_between(columns, here, (new,) + state, first, last)
+            at += line
+        if strided:
+            _copy_back(arrays, row, scratch)
+
+    return change_row
+
+
+def row_pass(rule: Any, of_row: Any = _nothing_of_a_row) -> tuple[Any, Any]:
     """Make the kernel that sums each run's gradient and hands it to `rule`.
 
     Parameters
     ----------
     rule : jitted function
-        ``rule(weight, state, row, total, hyper)``.
-    ask : jitted function
-        `no_state` for a rule whose state is empty.
+        ``rule(weight, state, total, numbers) -> (weight, state)``, of vectors, a tuple of them for the state, and a
+        tuple of numbers.
+    of_row : jitted function
+        ``of_row(places, total, row_bytes, numbers) -> (places, numbers)`` for a rule with numbers of each row: is given
+        the addresses of the row in all arrays and of its summed gradient, and the numbers in hyper; returns the
+        addresses of what the rule changes, the table first, and the numbers that it takes.
 
     Returns
     -------
@@ -141,38 +232,43 @@ def row_pass(rule: Any, ask: Any = ask_for_state) -> tuple[Any, Any]:
     driver : function
         The same without ``start`` and ``stop``, over threads.
     """
+    change_row = _row_changer(rule, of_row)
 
     @jit(fastmath=EXACT)
     def do_runs(
         weight, state, grad, rows, starts, positions, coefficients, hyper, scale_grad_by_freq, longest, start, stop
     ):
-        total = np.empty(weight.shape[1], weight.dtype)
+        arrays = (weight,) + state
         zero, one = weight.dtype.type(0), weight.dtype.type(1)
-        divisor = one
-        contiguous = _contiguous_like(grad, total)
+        numbers = each.as_numbers(hyper, zero)
+        scratch = np.zeros((len(arrays) + 2, weight.shape[1]), weight.dtype)
+        total = scratch[len(arrays) + 1]
+        strided = _any_strided(arrays)
+        contiguous = grad.itemsize == weight.itemsize and _contiguous(grad)
         # Outside of the loop, and as numbers: to pass arrays on costs more than to sum a short run.
         target, source, stride = simd.address(total), simd.address(grad), np.uintp(grad.strides[0])
         row_bytes = np.uintp(total.size * total.itemsize)
+        terms, size, step = simd.address(positions), positions.size, positions.strides[0]
         weights = address_or_0(coefficients)
-        table, row_stride = simd.address(weight), np.uintp(weight.strides[0])
-        last_ahead = np.uintp(max(stop - AHEAD, 0))
+        divisor = one
+        last_row, last_term = np.uintp(stop - 1), np.uintp(positions.size - 1)
         for u in range(np.uintp(start), np.uintp(stop)):  # unsigned, rows too: Numba wraps signed positions around
-            if u < last_ahead:
-                coming = np.uintp(rows[u + np.uintp(AHEAD)])
-                prefetch(table + coming * row_stride, row_bytes)
-                ask(state, coming)
             lo, hi = starts[u], starts[u + np.uintp(1)]
             if hi - lo > longest:
                 continue
             if scale_grad_by_freq:
                 divisor = weight.dtype.type(hi - lo)
-            if contiguous:
-                sum_rows(
-                    target, source, stride, row_bytes, positions, lo, hi, NOTHING_SKIPPED, weights, divisor, one, zero
-                )
+            where = coming = target
+            if contiguous and hi - lo == 1 and weights == 0:
+                k = np.uintp(lo)
+                where = source + np.uintp(positions[k]) * stride
+                coming = source + np.uintp(positions[min(k + np.uintp(TERMS_AHEAD), last_term)]) * stride
+            elif contiguous:
+                _sum_terms(target, source, stride, row_bytes, terms, size, step, weights, lo, hi, divisor, zero)
             else:
-                sum_rows_any(total, grad, positions, lo, hi, NOTHING_SKIPPED, coefficients, divisor, one, zero)
-            rule(weight, state, np.uintp(rows[u]), total, hyper)
+                _sum_run(total, grad, positions, coefficients, lo, hi, divisor)
+            coming_row = np.uintp(rows[min(u + np.uintp(AHEAD), last_row)])
+            change_row(arrays, np.uintp(rows[u]), where, coming_row, coming, numbers, scratch, strided)
 
     @jit(fastmath=EXACT)
     def range_form(weight, state, grad, rows, starts, positions, coefficients, hyper, scale_grad_by_freq, start, stop):
@@ -207,13 +303,18 @@ def row_pass(rule: Any, ask: Any = ask_for_state) -> tuple[Any, Any]:
 
     @jit(fastmath=EXACT)
     def apply_sums(weight, state, partial, rows, first, hyper):
-        total = np.empty(weight.shape[1], weight.dtype)
+        arrays = (weight,) + state
+        numbers = each.as_numbers(hyper, weight.dtype.type(0))
+        scratch = np.zeros((len(arrays) + 2, weight.shape[1]), weight.dtype)
+        total = scratch[len(arrays) + 1]
+        strided = _any_strided(arrays)
         for u in range(rows.size):
             total[:] = 0
             for p in range(first[u], first[u + 1]):
                 for j in range(total.size):
                     total[j] += partial[p, j]
-            rule(weight, state, np.uintp(rows[u]), total, hyper)
+            row, where = np.uintp(rows[u]), simd.address(total)
+            change_row(arrays, row, where, row, where, numbers, scratch, strided)
 
     def driver(weight, state, grad, rows, starts, positions, coefficients, hyper, scale_grad_by_freq):
         count = rows.size

@@ -10,7 +10,7 @@ from . import simd, threads
 from .check import first_bad, part
 from .jit import EXACT, jit
 from .rows import ahead_of, load_all, load_first, prefetch, store_all, store_first
-from .runs import no_state, row_pass
+from .runs import row_pass
 
 BLOCK = 1024
 """Positions of which a thread first picks its own, without a branch, and then adds them."""
@@ -208,13 +208,12 @@ def scatter_add(target: NDArray[Any], indices: NDArray[Any], updates: NDArray[An
 
 
 @jit(fastmath=EXACT, inline=True)
-def _segment_sum(values, state, row, total, hyper):
+def _segment_sum(values, state, total, numbers):
     """``values[rows[u]] = G``; state (), hyper ()."""
-    for j in range(total.size):
-        values[row, j] = total[j]
+    return total, state
 
 
-_segment_sum_range, _segment_sum_driver = row_pass(_segment_sum, no_state)
+_segment_sum_range, _segment_sum_driver = row_pass(_segment_sum)
 
 
 @jit(fastmath=EXACT)

@@ -1,4 +1,4 @@
-"""Explicit SIMD for Numba: the only LLVM IR on the CPU side.
+"""Explicit SIMD for Numba: all LLVM IR of the CPU side but for `each`, which is the same for several addresses.
 
 A `Vector` is some numbers of one dtype that LLVM keeps in as many registers as they need on the machine at hand
 (AVX-512, AVX2, SSE2, NEON). All functions here are Numba intrinsics, to be called from jitted code; addresses are
@@ -74,6 +74,23 @@ def address(context, array):
 
 
 @intrinsic
+def integers(context, where, size, stride):
+    """The int64 at an address and every `stride` bytes after it, as an array whose references nobody counts."""
+    array = types.Array(types.int64, 1, "A")
+
+    def codegen(context, builder, signature, arguments):
+        made = context.make_array(array)(context, builder)
+        where, size, stride = arguments
+        pointer = _pointer(builder, where, context.get_value_type(types.int64))
+        context.populate_array(
+            made, data=pointer, shape=[size], strides=[stride], itemsize=size.type(array.dtype.bitwidth // 8), meminfo=None
+        )
+        return made._getvalue()
+
+    return array(types.uintp, types.intp, types.intp), codegen
+
+
+@intrinsic
 def item_size(context, scalar):
     """Bytes of a number."""
 
@@ -91,6 +108,27 @@ def number(context, where, like):
         return builder.load(_pointer(builder, arguments[0], context.get_value_type(like)))
 
     return like(types.uintp, like), codegen
+
+
+@intrinsic
+def store_number(context, where, value):
+    """Write a number to an address."""
+
+    def codegen(context, builder, signature, arguments):
+        builder.store(arguments[1], _pointer(builder, arguments[0], arguments[1].type))
+        return context.get_dummy_value()
+
+    return types.void(types.uintp, value), codegen
+
+
+@intrinsic
+def as_number(context, value, like):
+    """A number as one of the type of `like`."""
+
+    def codegen(context, builder, signature, arguments):
+        return context.cast(builder, arguments[0], value, like)
+
+    return like(value, like), codegen
 
 
 def _filler(nbytes, doc):
@@ -125,15 +163,49 @@ def fill(context, scalar, like):
     return like(like.dtype, like), codegen
 
 
+def _lanes_below(builder, count, lanes):
+    numbers = ir.Constant(ir.VectorType(INT32, lanes), list(range(lanes)))
+    return builder.icmp_unsigned("<", numbers, _splat(builder, builder.trunc(count, INT32), lanes))
+
+
+def _lanes_between(builder, first, last, lanes):
+    below = _lanes_below(builder, last, lanes)
+    return builder.and_(below, builder.not_(_lanes_below(builder, first, lanes)))
+
+
+def _masked_load(builder, where, vector, mask, kind, under):
+    size = INT32(vector.dtype.bitwidth // 8)
+    pointer = _pointer(builder, where, kind)
+    return _call(builder, f"llvm.masked.load.{_suffix(vector)}.p0", kind, pointer, size, mask, under)
+
+
+def emit_load(context, builder, where, like, between=None):
+    """IR of `load`, or with the limits of the lanes of `load_between`."""
+    kind = context.get_value_type(like)
+    if between is None:
+        return builder.load(_pointer(builder, where, kind), align=like.dtype.bitwidth // 8)
+    mask = _lanes_between(builder, *between, like.lanes)
+    return _masked_load(builder, where, like, mask, kind, _constant(kind, 0.0))
+
+
 @intrinsic
 def load(context, where, like):
     """The vector at an address of its elements' alignment; of the type of `like`."""
 
     def codegen(context, builder, signature, arguments):
-        kind = context.get_value_type(like)
-        return builder.load(_pointer(builder, arguments[0], kind), align=like.dtype.bitwidth // 8)
+        return emit_load(context, builder, arguments[0], like)
 
     return like(types.uintp, like), codegen
+
+
+def emit_store(builder, where, value, vector, between=None):
+    """IR of `store`, or with the limits of the lanes of `store_between`."""
+    pointer, size = _pointer(builder, where, value.type), vector.dtype.bitwidth // 8
+    if between is None:
+        builder.store(value, pointer, align=size)
+        return
+    mask = _lanes_between(builder, *between, vector.lanes)
+    _call(builder, f"llvm.masked.store.{_suffix(vector)}.p0", ir.VoidType(), value, pointer, INT32(size), mask)
 
 
 @intrinsic
@@ -141,8 +213,7 @@ def store(context, where, vector):
     """Write a vector to an address of its elements' alignment."""
 
     def codegen(context, builder, signature, arguments):
-        pointer = _pointer(builder, arguments[0], arguments[1].type)
-        builder.store(arguments[1], pointer, align=vector.dtype.bitwidth // 8)
+        emit_store(builder, *arguments, vector)
         return context.get_dummy_value()
 
     return types.void(types.uintp, vector), codegen
@@ -172,10 +243,14 @@ def fence(context):
     return types.void(), codegen
 
 
-def _first(builder, count, lanes):
-    """Mask of the first `count` lanes."""
-    numbers = ir.Constant(ir.VectorType(INT32, lanes), list(range(lanes)))
-    return builder.icmp_unsigned("<", numbers, _splat(builder, builder.trunc(count, INT32), lanes))
+@intrinsic
+def load_between(context, where, like, first, last):
+    """The lanes from `first` up to `last` from an address, zeros in the others; nothing else is read."""
+
+    def codegen(context, builder, signature, arguments):
+        return emit_load(context, builder, arguments[0], like, arguments[2:])
+
+    return like(types.uintp, like, types.int64, types.int64), codegen
 
 
 @intrinsic
@@ -184,11 +259,8 @@ def load_first(context, where, like, count):
 
     def codegen(context, builder, signature, arguments):
         kind = context.get_value_type(like)
-        mask = _first(builder, arguments[2], like.lanes)
-        pointer = _pointer(builder, arguments[0], kind)
-        align = INT32(like.dtype.bitwidth // 8)
-        name = f"llvm.masked.load.{_suffix(like)}.p0"
-        return _call(builder, name, kind, pointer, align, mask, _constant(kind, 0.0))
+        mask = _lanes_below(builder, arguments[2], like.lanes)
+        return _masked_load(builder, arguments[0], like, mask, kind, _constant(kind, 0.0))
 
     return like(types.uintp, like, types.int64), codegen
 
@@ -198,12 +270,10 @@ def load_after(context, where, under, count):
     """`under` in the first `count` lanes, and from an address on in the others; nothing before or beyond is read."""
 
     def codegen(context, builder, signature, arguments):
-        first = _first(builder, arguments[2], under.lanes)
+        after = builder.not_(_lanes_below(builder, arguments[2], under.lanes))
         size = under.dtype.bitwidth // 8
         begin = builder.sub(arguments[0], builder.mul(arguments[2], ir.IntType(64)(size)))
-        pointer = _pointer(builder, begin, arguments[1].type)
-        name = f"llvm.masked.load.{_suffix(under)}.p0"
-        return _call(builder, name, arguments[1].type, pointer, INT32(size), builder.not_(first), arguments[1])
+        return _masked_load(builder, begin, under, after, arguments[1].type, arguments[1])
 
     return under(types.uintp, under, types.int64), codegen
 
@@ -213,10 +283,7 @@ def store_first(context, where, vector, count):
     """Write the first `count` lanes to an address; nothing beyond them is written."""
 
     def codegen(context, builder, signature, arguments):
-        mask = _first(builder, arguments[2], vector.lanes)
-        pointer = _pointer(builder, arguments[0], arguments[1].type)
-        align = INT32(vector.dtype.bitwidth // 8)
-        _call(builder, f"llvm.masked.store.{_suffix(vector)}.p0", ir.VoidType(), arguments[1], pointer, align, mask)
+        emit_store(builder, *arguments[:2], vector, (arguments[2].type(0), arguments[2]))
         return context.get_dummy_value()
 
     return types.void(types.uintp, vector, types.int64), codegen
@@ -263,6 +330,23 @@ def larger(context, x, y):
     return x(x, x), codegen
 
 
+def _where(condition, doc):
+    @intrinsic
+    def where(context, x, y, yes, no):
+        def codegen(context, builder, signature, arguments):
+            x, y, yes, no = arguments
+            return builder.select(builder.fcmp_ordered(condition, x, y), yes, no)
+
+        return x(x, x, x, x), codegen
+
+    where.__doc__ = doc
+    return where
+
+
+where_greater = _where(">", "`yes` in the lanes where ``x > y``, else `no`, also for NaN.")
+where_numbers = _where("ord", "`yes` in the lanes where neither `x` nor `y` is NaN, else `no`.")
+
+
 @intrinsic
 def sqrt(context, x):
     """Square root, lane by lane."""
@@ -290,13 +374,22 @@ def sum_lanes(context, x):
     return x.dtype(x), codegen
 
 
+def emit_prefetch(builder, where):
+    """IR of `prefetch`."""
+    pointer = builder.inttoptr(where, INT8.as_pointer())
+    _call(builder, "llvm.prefetch.p0", ir.VoidType(), pointer, INT32(0), INT32(2), INT32(1))
+
+
 @intrinsic
 def prefetch(context, where):
-    """Ask for the cache line at an address; any address will do."""
+    """Ask for the cache line at an address; any address will do.
+
+    For the second level of the caches: those that are on the way to the first are few, on the machines measured some
+    24 of a core, which is half of what its share of the memory can bring.
+    """
 
     def codegen(context, builder, signature, arguments):
-        pointer = builder.inttoptr(arguments[0], INT8.as_pointer())
-        _call(builder, "llvm.prefetch.p0", ir.VoidType(), pointer, INT32(0), INT32(3), INT32(1))
+        emit_prefetch(builder, arguments[0])
         return context.get_dummy_value()
 
     return types.void(types.uintp), codegen
@@ -308,8 +401,7 @@ def prefetch_vector(context, where, like):
 
     def codegen(context, builder, signature, arguments):
         for at in range(0, like.lanes * like.dtype.bitwidth // 8, LINE):
-            pointer = builder.inttoptr(builder.add(arguments[0], arguments[0].type(at)), INT8.as_pointer())
-            _call(builder, "llvm.prefetch.p0", ir.VoidType(), pointer, INT32(0), INT32(3), INT32(1))
+            emit_prefetch(builder, builder.add(arguments[0], arguments[0].type(at)))
         return context.get_dummy_value()
 
     return types.void(types.uintp, like), codegen

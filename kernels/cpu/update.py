@@ -7,116 +7,97 @@ import numpy as np
 
 from . import simd
 from .jit import EXACT, jit
-from .runs import no_state, row_pass
+from .runs import row_pass
 
 
 @jit(fastmath=EXACT, inline=True)
-def _sgd(weight, state, row, total, hyper):
+def _sgd(weight, state, total, numbers):
     """``W = W * decay - lr * G``; state (), hyper (lr, decay)."""
-    lr = weight.dtype.type(hyper[0])
-    decay = weight.dtype.type(hyper[1])
-    for j in range(total.size):
-        weight[row, j] = weight[row, j] * decay - lr * total[j]
+    lr, decay = numbers
+    return weight * decay - lr * total, state
 
 
 @jit(fastmath=EXACT, inline=True)
-def _adam(weight, state, row, total, hyper):
+def _adam(weight, state, total, numbers):
     """``m += c1 * (G - m); v += c2 * (G**2 - v); W = W * decay - lr_t * (m / (sqrt(v) + eps))``.
 
     State (m, v), each (N, D); hyper (lr_t, decay, c1, c2, eps) with ``c = 1 - beta`` and
     ``lr_t = lr * sqrt(1 - beta2**t) / (1 - beta1**t)``.
     """
     m, v = state
-    lr_t = weight.dtype.type(hyper[0])
-    decay = weight.dtype.type(hyper[1])
-    c1 = weight.dtype.type(hyper[2])
-    c2 = weight.dtype.type(hyper[3])
-    eps = weight.dtype.type(hyper[4])
-    for j in range(total.size):
-        g = total[j]
-        m_new = m[row, j] + c1 * (g - m[row, j])
-        v_new = v[row, j] + c2 * (g * g - v[row, j])
-        m[row, j] = m_new
-        v[row, j] = v_new
-        weight[row, j] = weight[row, j] * decay - lr_t * (m_new / (np.sqrt(v_new) + eps))
+    lr_t, decay, c1, c2, eps = numbers
+    m_new = m + c1 * (total - m)
+    v_new = v + c2 * (total * total - v)
+    return weight * decay - lr_t * (m_new / (simd.sqrt(v_new) + eps)), (m_new, v_new)
 
 
 @jit(fastmath=EXACT, inline=True)
-def _momentum(weight, state, row, total, hyper):
+def _momentum(weight, state, total, numbers):
     """``buf = G`` at the first touch, else ``mu * buf + c * G``; ``W = W * decay - lr * d``.
 
     ``d = G + mu * buf`` if nesterov else ``buf``. State (buf, touched), (N, D) and (N, 1); hyper (lr, decay, mu, c,
     nesterov) with ``c = 1 - dampening`` and nesterov 0 or 1.
     """
-    buf, touched = state
-    lr = weight.dtype.type(hyper[0])
-    decay = weight.dtype.type(hyper[1])
-    mu = weight.dtype.type(hyper[2])
-    c = weight.dtype.type(hyper[3])
-    nesterov = hyper[4] != 0
-    first = touched[row, 0] == 0
-    touched[row, 0] = 1
-    for j in range(total.size):
-        g = total[j]
-        new = g if first else mu * buf[row, j] + c * g
-        buf[row, j] = new
-        weight[row, j] = weight[row, j] * decay - lr * (g + mu * new if nesterov else new)
+    lr, decay, mu, c, nesterov, touched = numbers
+    buf = total if touched == 0 else mu * state[0] + c * total
+    return weight * decay - lr * (total + mu * buf if nesterov != 0 else buf), (buf,)
 
 
 @jit(fastmath=EXACT, inline=True)
-def _adagrad(weight, state, row, total, hyper):
+def _touch(places, total, row_bytes, numbers):
+    place, zero = places[2], numbers[0]
+    touched = simd.number(place, zero)
+    simd.store_number(place, simd.as_number(1, zero))
+    return places[:2], numbers + (touched,)
+
+
+@jit(fastmath=EXACT, inline=True)
+def _adagrad(weight, state, total, numbers):
     """``S += G**2; W = W * decay - lr_t * (G / (sqrt(S) + eps))``.
 
     State (S,), (N, D); hyper (lr_t, decay, eps) with ``lr_t = lr / (1 + (t - 1) * lr_decay)``.
     """
-    (squares,) = state
-    lr_t = weight.dtype.type(hyper[0])
-    decay = weight.dtype.type(hyper[1])
-    eps = weight.dtype.type(hyper[2])
-    for j in range(total.size):
-        g = total[j]
-        new = squares[row, j] + g * g
-        squares[row, j] = new
-        weight[row, j] = weight[row, j] * decay - lr_t * (g / (np.sqrt(new) + eps))
+    lr_t, decay, eps = numbers
+    squares = state[0] + total * total
+    return weight * decay - lr_t * (total / (simd.sqrt(squares) + eps)), (squares,)
 
 
 @jit(fastmath=EXACT, inline=True)
-def _sum_of_squares(start, nbytes, zero):
-    """Of the numbers at an address: in as many parts as a line has lanes, then the parts by halves, on every CPU."""
-    parts = simd.line(zero)
-    at = np.uintp(0)
-    while at + np.uintp(simd.LINE) <= nbytes:
-        g = simd.load(start + at, parts)
-        parts = simd.add(parts, simd.mul(g, g))
-        at += np.uintp(simd.LINE)
-    if at < nbytes:
-        g = simd.load_first(start + at, parts, np.int64((nbytes - at) // simd.item_size(zero)))
-        parts = simd.add(parts, simd.mul(g, g))
-    return simd.sum_lanes(parts)
-
-
-@jit(fastmath=EXACT, inline=True)
-def _rowwise_adagrad(weight, state, row, total, hyper):
+def _rowwise_adagrad(weight, state, total, numbers):
     """``s += mean(G**2); W = W * decay - lr / (sqrt(s) + eps) * G``.
 
     State (s,), (N, 1); hyper (lr, decay, eps).
     """
-    (squares,) = state
-    lr = weight.dtype.type(hyper[0])
-    decay = weight.dtype.type(hyper[1])
-    eps = weight.dtype.type(hyper[2])
-    zero = weight.dtype.type(0)
-    # As numbers: to pass the array on costs two atomic counts of references, which is as much as the sum itself.
-    total_of_squares = _sum_of_squares(simd.address(total), np.uintp(total.size * total.itemsize), zero)
-    new = squares[row, 0] + total_of_squares / weight.dtype.type(max(total.size, 1))
-    squares[row, 0] = new
-    rate = lr / (np.sqrt(new) + eps)
-    for j in range(total.size):
-        weight[row, j] = weight[row, j] * decay - rate * total[j]
+    rate, decay = numbers
+    return weight * decay - rate * total, state
 
 
 @jit(fastmath=EXACT, inline=True)
-def _rmsprop(weight, state, row, total, hyper):
+def _rate_of_row(places, total, row_bytes, numbers):
+    lr, decay, eps = numbers
+    width = simd.as_number(max(row_bytes // simd.item_size(lr), np.uintp(1)), lr)
+    squares = simd.number(places[1], lr) + _sum_of_squares(total, row_bytes, lr) / width
+    simd.store_number(places[1], squares)
+    return places[:1], (lr / (np.sqrt(squares) + eps), decay)
+
+
+@jit(fastmath=EXACT, inline=True)
+def _sum_of_squares(start, nbytes, like):
+    """Of the numbers at an address: in as many parts as a line has lanes, then the parts by halves, on every CPU."""
+    parts = simd.line(simd.as_number(0, like))
+    at = np.uintp(0)
+    while at + np.uintp(simd.LINE) <= nbytes:
+        g = simd.load(start + at, parts)
+        parts = parts + g * g
+        at += np.uintp(simd.LINE)
+    if at < nbytes:
+        g = simd.load_first(start + at, parts, np.int64((nbytes - at) // simd.item_size(like)))
+        parts = parts + g * g
+    return simd.sum_lanes(parts)
+
+
+@jit(fastmath=EXACT, inline=True)
+def _rmsprop(weight, state, total, numbers):
     """``v = a * v + c * G**2; d = G / (sqrt(v) + eps); W = W * decay - lr * d``.
 
     If centered ``mean = a * mean + c * G`` and ``sqrt(max(v - mean**2, 0))``. With momentum mu above 0
@@ -124,62 +105,43 @@ def _rmsprop(weight, state, row, total, hyper):
     (lr, decay, a, c, eps, mu, centered) with ``c = 1 - a`` and centered 0 or 1.
     """
     v, mean, buf = state
-    lr = weight.dtype.type(hyper[0])
-    decay = weight.dtype.type(hyper[1])
-    a = weight.dtype.type(hyper[2])
-    c = weight.dtype.type(hyper[3])
-    eps = weight.dtype.type(hyper[4])
-    mu = weight.dtype.type(hyper[5])
-    centered = hyper[6] != 0
-    for j in range(total.size):
-        g = total[j]
-        v_new = a * v[row, j] + c * (g * g)
-        v[row, j] = v_new
-        if centered:
-            mean_new = a * mean[row, j] + c * g
-            mean[row, j] = mean_new
-            v_new -= mean_new * mean_new
-            if v_new < 0:
-                v_new = weight.dtype.type(0)
-        d = g / (np.sqrt(v_new) + eps)
-        if mu != 0:
-            d = mu * buf[row, j] + d
-            buf[row, j] = d
-        weight[row, j] = weight[row, j] * decay - lr * d
+    lr, decay, a, c, eps, mu, centered = numbers
+    v_new = a * v + c * (total * total)
+    variance = v_new
+    if centered != 0:
+        mean = a * mean + c * total
+        variance = v_new - mean * mean
+        zero = simd.fill(simd.as_number(0, lr), v)
+        variance = simd.where_greater(zero, variance, zero, variance)
+    d = total / (simd.sqrt(variance) + eps)
+    if mu != 0:
+        d = mu * buf + d
+    return weight * decay - lr * d, (v_new, mean, d)
 
 
 @jit(fastmath=EXACT, inline=True)
-def _ftrl(weight, state, row, total, hyper):
+def _ftrl(weight, state, total, numbers):
     """``n1 = n + G**2; z += G + shrink * W - (sqrt(n1) - sqrt(n)) / lr * W; n = n1``.
 
     ``W = (clip(z, -l1, l1) - z) / (sqrt(n) / lr + l2)``, 0 where z is within l1. State (z, n), each (N, D); hyper
     (lr, l1, l2, shrink) with ``l2 = 2 * (l2 + beta / (2 * lr))`` and ``shrink = 2 * l2_shrinkage`` of the formula.
     """
     z, n = state
-    lr = weight.dtype.type(hyper[0])
-    l1 = weight.dtype.type(hyper[1])
-    l2 = weight.dtype.type(hyper[2])
-    shrink = weight.dtype.type(hyper[3])
-    zero = weight.dtype.type(0)
-    for j in range(total.size):
-        g, w = total[j], weight[row, j]
-        n_new = n[row, j] + g * g
-        root = np.sqrt(n_new)
-        z_new = z[row, j] + (g + shrink * w - (root - np.sqrt(n[row, j])) / lr * w)
-        n[row, j] = n_new
-        z[row, j] = z_new
-        if z_new > l1:
-            weight[row, j] = (l1 - z_new) / (root / lr + l2)
-        elif z_new < -l1:
-            weight[row, j] = (-l1 - z_new) / (root / lr + l2)
-        else:
-            weight[row, j] = z_new if np.isnan(z_new) else zero
+    lr, l1, l2, shrink = numbers
+    zero, above = simd.fill(simd.as_number(0, lr), z), simd.fill(l1, z)
+    below = simd.fill(-l1, z)
+    n_new = n + total * total
+    root = simd.sqrt(n_new)
+    z_new = z + (total + shrink * weight - (root - simd.sqrt(n)) / lr * weight)
+    divisor = root / lr + l2
+    moved = simd.where_greater(z_new, above, (above - z_new) / divisor, simd.where_numbers(z_new, z_new, zero, z_new))
+    return simd.where_greater(below, z_new, (below - z_new) / divisor, moved), (z_new, n_new)
 
 
-sgd_range, sgd = row_pass(_sgd, no_state)
-momentum_range, momentum = row_pass(_momentum)
+sgd_range, sgd = row_pass(_sgd)
+momentum_range, momentum = row_pass(_momentum, _touch)
 adagrad_range, adagrad = row_pass(_adagrad)
-rowwise_adagrad_range, rowwise_adagrad = row_pass(_rowwise_adagrad)
+rowwise_adagrad_range, rowwise_adagrad = row_pass(_rowwise_adagrad, _rate_of_row)
 rmsprop_range, rmsprop = row_pass(_rmsprop)
 adam_range, adam = row_pass(_adam)
 ftrl_range, ftrl = row_pass(_ftrl)
