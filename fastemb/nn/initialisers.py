@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import _lines
 from .._arrays import as_array
 
 Initialiser = Callable[[np.random.Generator, tuple[int, int], np.dtype[Any]], NDArray[Any]]
@@ -17,7 +18,8 @@ Initialiser = Callable[[np.random.Generator, tuple[int, int], np.dtype[Any]], ND
 def uniform_fan(rng: np.random.Generator, shape: tuple[int, int], dtype: np.dtype[Any]) -> NDArray[Any]:
     """``U(-sqrt(1/N), sqrt(1/N))``."""
     bound = math.sqrt(1 / shape[0])
-    table: NDArray[Any] = rng.random(shape, _drawn(dtype))
+    table = _lines.empty(shape, _drawn(dtype))
+    rng.random(dtype=table.dtype, out=table)
     table *= 2 * bound
     table -= bound
     return table
@@ -25,17 +27,19 @@ def uniform_fan(rng: np.random.Generator, shape: tuple[int, int], dtype: np.dtyp
 
 def normal(rng: np.random.Generator, shape: tuple[int, int], dtype: np.dtype[Any]) -> NDArray[Any]:
     """``N(0, 1)``."""
-    return rng.standard_normal(shape, _drawn(dtype))
+    table = _lines.empty(shape, _drawn(dtype))
+    rng.standard_normal(dtype=table.dtype, out=table)
+    return table
 
 
 def zeros(rng: np.random.Generator, shape: tuple[int, int], dtype: np.dtype[Any]) -> NDArray[Any]:
     """All zeros."""
-    return np.zeros(shape, dtype)
+    return _lines.filled(shape, dtype, 0)
 
 
-def _drawn(dtype: np.dtype[Any]) -> Any:
+def _drawn(dtype: np.dtype[Any]) -> np.dtype[Any]:
     # NumPy draws single and double precision; half-width tables are rounded from single.
-    return np.float64 if dtype == np.float64 else np.float32
+    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
 
 INITIALISERS: dict[str, Initialiser] = {"normal": normal, "uniform_fan": uniform_fan, "zeros": zeros}
@@ -53,7 +57,8 @@ def make_table(
         if init not in INITIALISERS:
             msg = f"init must be one of {sorted(INITIALISERS)} or a callable, got {init!r}"
             raise ValueError(msg)
-        return INITIALISERS[init](rng, shape, dtype).astype(dtype, copy=False)
+        drawn = INITIALISERS[init](rng, shape, dtype)
+        return drawn if drawn.dtype == dtype else _copy(drawn, dtype)
     if not callable(init):
         msg = f"init must be a name or a callable (rng, shape, dtype), got {init!r}"
         raise TypeError(msg)
@@ -64,4 +69,10 @@ def make_table(
     if table.shape != shape:
         msg = f"init must return an array of shape {shape}, got {table.shape}"
         raise ValueError(msg)
-    return table.astype(dtype, order="C")  # a copy: what the callable keeps is not the layer's
+    return _copy(table, dtype)  # what the callable keeps is not the layer's
+
+
+def _copy(table: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    copy = _lines.empty(table.shape, dtype)
+    copy[...] = table
+    return copy

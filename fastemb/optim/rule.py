@@ -9,7 +9,7 @@ from typing import Any, ClassVar, SupportsFloat, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _options
+from .. import _lines, _options
 from .._arrays import BLOCK, TensorLike, as_indices, as_table, check_indices, require_disjoint
 from .._devices import device_of, namespace, require_one_device
 from .._groups import Groups
@@ -64,7 +64,8 @@ class Rule(abc.ABC):
         arrays: dict[str, Any] = {}
         for name, (shape, fill) in self._layout(*table.shape).items():
             with np.errstate(all="ignore"):
-                arrays[name] = xp.full(shape, fill, dtype) if fill else xp.zeros(shape, dtype)
+                on_gpu = not isinstance(table, np.ndarray)
+                arrays[name] = xp.full(shape, fill, dtype) if on_gpu else _lines.filled(shape, dtype, fill, table)
         state = self._state(**arrays)
         state.missed = Missed(len(table), table) if self._replay() else None
         return state

@@ -122,7 +122,7 @@ def _catch_up_pass(add_series: Any, rule: Any) -> tuple[Any, Any]:
         last_ahead = np.uintp(max(stop - AHEAD, 0))
         for u in range(np.uintp(start), np.uintp(stop)):
             if u < last_ahead:
-                ask_for((weight,) + state, rows[u + np.uintp(AHEAD)])
+                ask_for((weight, *state), rows[u + np.uintp(AHEAD)])
             row = np.uintp(rows[u])
             since = last[row]
             missed = now - since

@@ -26,7 +26,8 @@ def _as_it_is(term, k, coefficients, divisor):
 
 
 @jit(fastmath=EXACT, inline=True)
-def _scaled(term, k, coefficients, divisor):
+def scaled_term(term, k, coefficients, divisor):
+    """A term of a sum times the k-th number from an address, unless that is 0, and over a divisor."""
     if coefficients != 0:
         coefficient = simd.number(coefficients + k * simd.item_size(divisor), divisor)
         term = simd.mul(term, simd.fill(coefficient, term))
@@ -76,7 +77,7 @@ def _row_folder(combine, scaled):
     combine : jitted function
         ``combine(vector so far, vector of the next row) -> vector``.
     scaled : jitted function
-        `_as_it_is`, or `_scaled` for rows with factors.
+        `_as_it_is`, or `scaled_term` for rows with factors.
 
     Returns
     -------
@@ -169,7 +170,7 @@ def _larger_numbers(x, y):
 
 
 _plain_sum = _row_folder(_add_vectors, _as_it_is)
-_scaled_sum = _row_folder(_add_vectors, _scaled)
+_scaled_sum = _row_folder(_add_vectors, scaled_term)
 largest_rows = _row_folder(_larger_vectors, _as_it_is)
 sum_rows_any = _any_row_folder(_add_numbers)
 largest_rows_any = _any_row_folder(_larger_numbers)

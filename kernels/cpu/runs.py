@@ -15,7 +15,7 @@ from numba import literal_unroll
 from .. import SUM_BLOCK, name_after_rule
 from . import each, fold, formulas, simd, threads  # noqa: F401  rules are made of the operators of formulas
 from .check import first_bad
-from .fold import address_or_0, sum_rows, sum_rows_any
+from .fold import address_or_0, scaled_term, sum_rows, sum_rows_any
 from .jit import EXACT, jit
 from .rows import prefetch
 
@@ -26,6 +26,9 @@ NOTHING_SKIPPED = -1
 
 AHEAD = 16
 """Rows of the table between the one that is changed and the one that is asked for."""
+
+SHORT = 16
+"""Positions of a run that is summed where it is used, line by line; longer ones are summed first, row by row."""
 
 TERMS_AHEAD = fold.AHEAD
 """Rows of the gradient between the one that is read and the one that is asked for."""
@@ -164,21 +167,71 @@ def _copy_back(arrays, row, copies):
 
 
 @jit(fastmath=EXACT, inline=True)
-def _nothing_of_a_row(places, total, row_bytes, numbers):
-    return places, numbers
+def one_term(where, divisor):
+    """The run, as `sum_part` takes it, of a sum that lies at an address already."""
+    nothing = np.uintp(0)
+    return where, where, nothing, nothing, where, nothing, nothing, nothing, nothing, nothing, divisor
+
+
+@jit(fastmath=EXACT, inline=True)
+def _load(where, like, first, last):
+    return simd.load(where, like)
+
+
+@jit(fastmath=EXACT, inline=True)
+def _load_between(where, like, first, last):
+    return simd.load_between(where, like, first, last)
+
+
+def _run_summer(load):
+    """Make the sum of a short run, where it is used: in registers, with the bits of `fold.sum_rows`."""
+
+    @jit(fastmath=EXACT, inline=True)
+    def sum_run(run, at, like, first, last):
+        where, _, begin, end, source, stride, positions, step, last_term, weights, divisor = run
+        total = like + scaled_term(load(where + at, like, first, last), begin - np.uintp(1), weights, divisor)
+        for k in range(begin, end):
+            row = simd.number(positions + k * step, np.uintp(0))
+            later = simd.number(positions + min(k + np.uintp(TERMS_AHEAD), last_term) * step, np.uintp(0))
+            simd.prefetch_vector(source + later * stride + at, like)
+            where = source + row * stride + at
+            total = total + scaled_term(load(where, like, first, last), k, weights, divisor)
+        return total
+
+    return sum_run
+
+
+_sum_whole = _run_summer(_load)
+sum_part_between = _run_summer(_load_between)
+
+
+@jit(fastmath=EXACT, inline=True)
+def sum_part(run, at, like):
+    """A vector of a run's sum, `at` bytes from its begin. `sum_part_between` reads lanes `first` up to `last` alone.
+
+    A run is numbers alone: the addresses of its first term and of one that comes later; from which to which position
+    its other terms are; then what these are found by: gradient and its stride, positions and their stride, the last of
+    them, coefficients, divisor.
+    """
+    return _sum_whole(run, at, like, 0, 0)
+
+
+@jit(fastmath=EXACT, inline=True)
+def _nothing_of_a_row(places, run, total, row_bytes, numbers):
+    return places, run, numbers
 
 
 def _row_changer(rule, of_row):
-    """Make the function that changes one row of the arrays (table, then state), given its summed gradient.
+    """Make the function that changes one row of the arrays (table, then state), given the run of its gradients.
 
     `scratch` has a row for each array and one more. An array without rows has the last in its place, so that a rule may
     read and write what an option leaves out; arrays with columns apart are copied there and back.
     """
 
     @jit(fastmath=EXACT, inline=True)
-    def change_row(arrays, row, total, coming_row, coming_total, numbers, scratch, strided):
+    def change_row(arrays, row, coming_row, run, total, numbers, scratch, strided):
         zero = scratch.dtype.type(0)
-        line, size = np.int64(simd.LINE), np.int64(simd.item_size(zero))
+        size = np.int64(simd.item_size(zero))
         row_bytes = arrays[0].shape[1] * size
         spare = simd.address(scratch) + np.uintp(len(arrays)) * np.uintp(scratch.strides[0])
         coming = each.addresses(arrays, coming_row, spare)
@@ -187,25 +240,26 @@ def _row_changer(rule, of_row):
             places = each.rows_of(scratch, arrays)
         else:
             places = each.addresses(arrays, row, spare)
-        columns, own = of_row(places, total, np.uintp(row_bytes), numbers)
+        coming_term = run[1]
+        columns, run, own = of_row(places, run, total, np.uintp(row_bytes), numbers)
         like = simd.line(zero)
-        # Line by line of the table, so that where rows do not begin with a line none is written in two parts. A sum
-        # begins with 0, which is seen in the sign of a zero: a single term is not copied but read where it lies.
+        # By lines of the table, so that none is written in two parts where rows do not begin with one; and each beside
+        # the request for one of a row to come, for many requests at once wait for each other.
         at = -np.int64(columns[0] % np.uintp(simd.LINE))
         while at < row_bytes:
-            here = np.uintp(at)
+            here, left = np.uintp(at), row_bytes - at
             each.prefetch(coming, here)
-            simd.prefetch(coming_total + here)
-            if at >= 0 and at + line <= row_bytes:
+            simd.prefetch(coming_term + here)
+            if at >= 0 and left >= simd.LINE:
                 old = each.load(columns, here, like)
-                new, state = rule(old[0], old[1:], like + simd.load(total + here, like), own)
-                each.store(columns, here, (new,) + state)
+                new, state = rule(old[0], old[1:], sum_part(run, here, like), own)
+                each.store(columns, here, (new, *state))
             else:
-                first, last = max(-at, 0) // size, min(row_bytes - at, line) // size
+                first, last = max(-at, 0) // size, min(left, np.int64(simd.LINE)) // size
                 old = each.load_between(columns, here, like, first, last)
-                new, state = rule(old[0], old[1:], like + simd.load_between(total + here, like, first, last), own)
-                each.store_between(columns, here, (new,) + state, first, last)
-            at += line
+                new, state = rule(old[0], old[1:], sum_part_between(run, here, like, first, last), own)
+                each.store_between(columns, here, (new, *state), first, last)
+            at += simd.LINE
         if strided:
             _copy_back(arrays, row, scratch)
 
@@ -221,8 +275,8 @@ def row_pass(rule: Any, of_row: Any = _nothing_of_a_row) -> tuple[Any, Any]:
         ``rule(weight, state, total, numbers) -> (weight, state)``, of vectors, a tuple of them for the state, and a
         tuple of numbers.
     of_row : jitted function
-        ``of_row(places, total, row_bytes, numbers) -> (places, numbers)`` for a rule with numbers of each row: is given
-        the addresses of the row in all arrays and of its summed gradient, and the numbers in hyper; returns the
+        ``of_row(places, run, total, row_bytes, numbers) -> (places, run, numbers)`` for a rule with numbers of each row:
+        is given the addresses of the row in all arrays, its gradient for `sum_part`, room for its sum, and the numbers in hyper; returns the
         addresses of what the rule changes, the table first, and the numbers that it takes.
 
     Returns
@@ -238,7 +292,7 @@ def row_pass(rule: Any, of_row: Any = _nothing_of_a_row) -> tuple[Any, Any]:
     def do_runs(
         weight, state, grad, rows, starts, positions, coefficients, hyper, scale_grad_by_freq, longest, start, stop
     ):
-        arrays = (weight,) + state
+        arrays = (weight, *state)
         zero, one = weight.dtype.type(0), weight.dtype.type(1)
         numbers = each.as_numbers(hyper, zero)
         scratch = np.zeros((len(arrays) + 2, weight.shape[1]), weight.dtype)
@@ -248,7 +302,7 @@ def row_pass(rule: Any, of_row: Any = _nothing_of_a_row) -> tuple[Any, Any]:
         # Outside of the loop, and as numbers: to pass arrays on costs more than to sum a short run.
         target, source, stride = simd.address(total), simd.address(grad), np.uintp(grad.strides[0])
         row_bytes = np.uintp(total.size * total.itemsize)
-        terms, size, step = simd.address(positions), positions.size, positions.strides[0]
+        terms, size, step = simd.address(positions), positions.size, np.uintp(positions.strides[0])
         weights = address_or_0(coefficients)
         divisor = one
         last_row, last_term = np.uintp(stop - 1), np.uintp(positions.size - 1)
@@ -258,17 +312,19 @@ def row_pass(rule: Any, of_row: Any = _nothing_of_a_row) -> tuple[Any, Any]:
                 continue
             if scale_grad_by_freq:
                 divisor = weight.dtype.type(hi - lo)
-            where = coming = target
-            if contiguous and hi - lo == 1 and weights == 0:
-                k = np.uintp(lo)
-                where = source + np.uintp(positions[k]) * stride
-                coming = source + np.uintp(positions[min(k + np.uintp(TERMS_AHEAD), last_term)]) * stride
-            elif contiguous:
-                _sum_terms(target, source, stride, row_bytes, terms, size, step, weights, lo, hi, divisor, zero)
+            if contiguous and 0 < hi - lo <= SHORT:
+                first = source + np.uintp(positions[np.uintp(lo)]) * stride
+                coming = source + np.uintp(positions[min(np.uintp(lo + TERMS_AHEAD), last_term)]) * stride
+                begin, end = np.uintp(lo + 1), np.uintp(hi)
+                run = first, coming, begin, end, source, stride, terms, step, last_term, weights, divisor
             else:
-                _sum_run(total, grad, positions, coefficients, lo, hi, divisor)
+                if contiguous:
+                    _sum_terms(target, source, stride, row_bytes, terms, size, step, weights, lo, hi, divisor, zero)
+                else:
+                    _sum_run(total, grad, positions, coefficients, lo, hi, divisor)
+                run = one_term(target, one)
             coming_row = np.uintp(rows[min(u + np.uintp(AHEAD), last_row)])
-            change_row(arrays, np.uintp(rows[u]), where, coming_row, coming, numbers, scratch, strided)
+            change_row(arrays, np.uintp(rows[u]), coming_row, run, target, numbers, scratch, strided)
 
     @jit(fastmath=EXACT)
     def range_form(weight, state, grad, rows, starts, positions, coefficients, hyper, scale_grad_by_freq, start, stop):
@@ -303,7 +359,7 @@ def row_pass(rule: Any, of_row: Any = _nothing_of_a_row) -> tuple[Any, Any]:
 
     @jit(fastmath=EXACT)
     def apply_sums(weight, state, partial, rows, first, hyper):
-        arrays = (weight,) + state
+        arrays = (weight, *state)
         numbers = each.as_numbers(hyper, weight.dtype.type(0))
         scratch = np.zeros((len(arrays) + 2, weight.shape[1]), weight.dtype)
         total = scratch[len(arrays) + 1]
@@ -313,8 +369,9 @@ def row_pass(rule: Any, of_row: Any = _nothing_of_a_row) -> tuple[Any, Any]:
             for p in range(first[u], first[u + 1]):
                 for j in range(total.size):
                     total[j] += partial[p, j]
-            row, where = np.uintp(rows[u]), simd.address(total)
-            change_row(arrays, row, where, row, where, numbers, scratch, strided)
+            row, target = np.uintp(rows[u]), simd.address(total)
+            run = one_term(target, total.dtype.type(1))
+            change_row(arrays, row, row, run, target, numbers, scratch, strided)
 
     def driver(weight, state, grad, rows, starts, positions, coefficients, hyper, scale_grad_by_freq):
         count = rows.size

@@ -101,6 +101,16 @@ def item_size(context, scalar):
 
 
 @intrinsic
+def lanes(context, vector):
+    """How many numbers a vector holds."""
+
+    def codegen(context, builder, signature, arguments):
+        return ir.IntType(64)(vector.lanes)
+
+    return types.int64(vector), codegen
+
+
+@intrinsic
 def number(context, where, like):
     """The number at an address; of the type of `like`."""
 
@@ -358,6 +368,20 @@ def sqrt(context, x):
 
 
 @intrinsic
+def add_lines(context, line, vector):
+    """``line`` plus each line that a wider vector consists of, one after the other."""
+
+    def codegen(context, builder, signature, arguments):
+        total, whole = arguments
+        for start in range(0, vector.lanes, line.lanes):
+            lanes = ir.Constant(ir.VectorType(INT32, line.lanes), list(range(start, start + line.lanes)))
+            total = builder.fadd(total, builder.shuffle_vector(whole, whole, lanes))
+        return total
+
+    return line(line, vector), codegen
+
+
+@intrinsic
 def sum_lanes(context, x):
     """Sum over the lanes: the second half of them added to the first, and so on, until one is left."""
 
@@ -384,8 +408,8 @@ def emit_prefetch(builder, where):
 def prefetch(context, where):
     """Ask for the cache line at an address; any address will do.
 
-    For the second level of the caches: those that are on the way to the first are few, on the machines measured some
-    24 of a core, which is half of what its share of the memory can bring.
+    For the second level of the caches: those that are on the way to the first are few, on the machine measured some 24
+    of a core, which is half of what its share of the memory can bring.
     """
 
     def codegen(context, builder, signature, arguments):

@@ -7,7 +7,7 @@ import numpy as np
 
 from . import simd
 from .jit import EXACT, jit
-from .runs import row_pass
+from .runs import one_term, row_pass, sum_part, sum_part_between
 
 
 @jit(fastmath=EXACT, inline=True)
@@ -44,11 +44,11 @@ def _momentum(weight, state, total, numbers):
 
 
 @jit(fastmath=EXACT, inline=True)
-def _touch(places, total, row_bytes, numbers):
+def _touch(places, run, total, row_bytes, numbers):
     place, zero = places[2], numbers[0]
     touched = simd.number(place, zero)
     simd.store_number(place, simd.as_number(1, zero))
-    return places[:2], numbers + (touched,)
+    return places[:2], run, (*numbers, touched)
 
 
 @jit(fastmath=EXACT, inline=True)
@@ -73,27 +73,32 @@ def _rowwise_adagrad(weight, state, total, numbers):
 
 
 @jit(fastmath=EXACT, inline=True)
-def _rate_of_row(places, total, row_bytes, numbers):
+def _rate_of_row(places, run, total, row_bytes, numbers):
     lr, decay, eps = numbers
-    width = simd.as_number(max(row_bytes // simd.item_size(lr), np.uintp(1)), lr)
-    squares = simd.number(places[1], lr) + _sum_of_squares(total, row_bytes, lr) / width
-    simd.store_number(places[1], squares)
-    return places[:1], (lr / (np.sqrt(squares) + eps), decay)
-
-
-@jit(fastmath=EXACT, inline=True)
-def _sum_of_squares(start, nbytes, like):
-    """Of the numbers at an address: in as many parts as a line has lanes, then the parts by halves, on every CPU."""
-    parts = simd.line(simd.as_number(0, like))
-    at = np.uintp(0)
-    while at + np.uintp(simd.LINE) <= nbytes:
-        g = simd.load(start + at, parts)
+    several = run[3] > run[2]  # terms; their sum is kept, so that it is taken once
+    zero = simd.as_number(0, lr)
+    wide, line = simd.wide(zero), simd.line(zero)
+    # In as many parts as a line has lanes, then the parts by halves, on every CPU.
+    parts, at = line, np.uintp(0)
+    while at + np.uintp(simd.WIDE) <= row_bytes:
+        g = sum_part(run, at, wide)
+        parts = simd.add_lines(parts, g * g)
+        if several:
+            simd.store(total + at, g)
+        at += np.uintp(simd.WIDE)
+    while at < row_bytes:
+        count = min(np.int64((row_bytes - at) // simd.item_size(lr)), simd.lanes(line))
+        g = sum_part_between(run, at, line, 0, count)
         parts = parts + g * g
+        if several:
+            simd.store_first(total + at, g, count)
         at += np.uintp(simd.LINE)
-    if at < nbytes:
-        g = simd.load_first(start + at, parts, np.int64((nbytes - at) // simd.item_size(like)))
-        parts = parts + g * g
-    return simd.sum_lanes(parts)
+    if several:
+        run = one_term(total, simd.as_number(1, lr))
+    width = simd.as_number(max(row_bytes // simd.item_size(lr), np.uintp(1)), lr)
+    squares = simd.number(places[1], lr) + simd.sum_lanes(parts) / width
+    simd.store_number(places[1], squares)
+    return places[:1], run, (lr / (np.sqrt(squares) + eps), decay)
 
 
 @jit(fastmath=EXACT, inline=True)
