@@ -12,6 +12,6 @@ def gigabytes_a_second(call, nbytes):
 
 def share_of_copy(call, nbytes):
     """Per cent: time of a streaming copy that moves as many bytes over that of the call, in turn."""
-    _, _, copy = roofline.streaming_copy(nbytes // 2)
+    _, copy = roofline.streaming_copy(nbytes // 2)
     ours, copied = measure.in_turn([call, copy], ROUNDS)
     return 100 * copied.ratio_to(ours)[1]

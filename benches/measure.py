@@ -14,6 +14,13 @@ ROUNDS = 15
 SAMPLE_SECONDS = 2e-3
 """A sample repeats a call until it lasts about this long."""
 
+WARM_SECONDS = 10e-3
+"""A shorter call runs about so long before each sample, untimed.
+
+A core that the call before did not use takes milliseconds until it works at its speed again (on the virtual machine
+measured, a step of 0.3 ms takes 1 ms after 30 ms of one-threaded work, and its fourth repetition 0.3).
+"""
+
 
 @dataclasses.dataclass(frozen=True)
 class Timing:
@@ -41,15 +48,20 @@ def _seconds(call, number):
 def in_turn(calls, rounds=ROUNDS, sample_seconds=SAMPLE_SECONDS):
     """Time callables in turn, so that what disturbs the machine disturbs all of them; a `Timing` for each.
 
-    Each is called twice first. The order is turned by one every round: none always follows the same other.
+    Each is called twice first. The order is turned by one every round: none always follows the same other. With
+    `sample_seconds` 0 every call is a sample, and none is warmed up.
     """
-    numbers = []
+    numbers, before = [], []
     for call in calls:
         call()
-        numbers.append(max(1, math.ceil(sample_seconds / max(_seconds(call, 1), 1e-9))))
+        once = max(_seconds(call, 1), 1e-9)
+        numbers.append(max(1, math.ceil(sample_seconds / once)))
+        before.append(int(WARM_SECONDS / once) if sample_seconds > 0 else 0)
     samples = np.empty((len(calls), rounds))
     for r in range(rounds):
         for i in np.roll(np.arange(len(calls)), r):
+            for _ in itertools.repeat(None, before[i]):
+                calls[i]()
             samples[i, r] = _seconds(calls[i], numbers[i])
     return [Timing(row) for row in samples]
 

@@ -11,27 +11,39 @@ from fastemb.kernels.cpu.jit import EXACT, jit
 from fastemb.kernels.cpu.rows import prefetch
 from fastemb.kernels.cpu.runs import AHEAD
 
+WHOLE = 1 << 12
+"""Bytes of which a copy reads and writes a multiple: some for each thread."""
+
 
 @jit(fastmath=EXACT, parallel=True)
-def _stream_copy(target, source, bounds):
+def _stream_copy(target, source, nread, bounds):
     like = simd.wide(np.float32(0))
     for c in numba.prange(bounds.size - 1):
         at, end = np.uintp(bounds[c]), np.uintp(bounds[c + 1])
+        begin = np.uintp(nread * c // (bounds.size - 1) // simd.WIDE * simd.WIDE)
+        stop = np.uintp(nread * (c + 1) // (bounds.size - 1) // simd.WIDE * simd.WIDE)
+        of = begin
         while at < end:
-            simd.stream(simd.address(target) + at, simd.load(simd.address(source) + at, like))
+            simd.stream(simd.address(target) + at, simd.load(simd.address(source) + of, like))
             at += np.uintp(simd.WIDE)
+            of += np.uintp(simd.WIDE)
+            if of >= stop:
+                of = begin
         simd.fence()
 
 
-def streaming_copy(nbytes):
-    """(source, target, call): a copy past the caches, by as many threads as Numba is set to."""
-    nbytes -= nbytes % simd.WIDE
-    size = max(nbytes, fastemb.buffers.SMALLEST) // 4 + 1024  # smaller ones do not begin at a cache line
-    source, target = (fastemb.buffers.empty((size,), np.dtype(np.float32)) for _ in range(2))
-    source[:], target[:] = 1, 2
+def streaming_copy(nwritten, nread=None):
+    """(target, call): a copy of ones past the caches, by as many threads as Numba is set to.
+
+    It writes `nwritten` bytes and reads as many, or `nread` of these again and again, each to a multiple of `WHOLE`.
+    """
     parts = numba.get_num_threads()
-    bounds = np.array([nbytes // simd.WIDE * c // parts * simd.WIDE for c in range(parts + 1)])
-    return source, target, functools.partial(_stream_copy, target, source, bounds)
+    nwritten, nread = (max(1, nbytes // WHOLE) * WHOLE for nbytes in (nwritten, nwritten if nread is None else nread))
+    size = max(nwritten, nread, fastemb.buffers.SMALLEST) // 4  # smaller ones do not begin at a cache line
+    source, target = (fastemb.buffers.empty((size,), np.dtype(np.float32)) for _ in range(2))
+    source[:] = 1
+    bounds = np.array([nwritten // simd.WIDE * c // parts * simd.WIDE for c in range(parts + 1)])
+    return target[: nwritten // 4], functools.partial(_stream_copy, target, source, min(nread, nwritten), bounds)
 
 
 @jit(fastmath=EXACT, parallel=True)

@@ -20,7 +20,7 @@ COPY_BYTES = 1 << 28
 
 def copy_bandwidth():
     """Bytes a second, read and written, of a streaming copy of 256 MiB: the median of 9."""
-    _, _, copy = roofline.streaming_copy(COPY_BYTES)
+    _, copy = roofline.streaming_copy(COPY_BYTES)
     return 2 * COPY_BYTES / measure.in_turn([copy], rounds=9)[0].median
 
 

@@ -7,7 +7,6 @@ import numpy as np
 import fastemb
 from fastemb import optim
 from fastemb.kernels import cpu, reference
-from fastemb.kernels.cpu import simd
 
 from .. import roofline, shapes
 from .comparison import Comparison, same
@@ -29,20 +28,19 @@ def large(quick):
 
 
 def _lookups(quick):
-    """Large lookups against a streaming copy of the bytes that have to move: how near to what the memory can do."""
+    """Large lookups against a streaming copy that reads and writes as much: how near to what the memory can do."""
     for name, table, ids in large(quick):
         out = fastemb.buffers.empty((ids.size, table.shape[1]), np.dtype(np.float32))
         nbytes = shapes.moved(table, ids, ids.size)
-        source, target, copy = roofline.streaming_copy(nbytes // 2)
+        target, copy = roofline.streaming_copy(out.nbytes, nbytes - out.nbytes)
         ours = functools.partial(fastemb.gather, table, ids, out=out)
 
-        def check(ours=ours, copy=copy, out=out, table=table, ids=ids, source=source, target=target, nbytes=nbytes):
-            copied = nbytes // 2 // simd.WIDE * simd.WIDE // 4
-            out[:] = np.nan
+        def check(ours=ours, copy=copy, out=out, table=table, ids=ids, target=target):
+            out[:] = target[:] = np.nan
             ours()
             copy()
             np.testing.assert_array_equal(out, table[ids])
-            np.testing.assert_array_equal(target[:copied], source[:copied])
+            np.testing.assert_array_equal(target, 1)
 
         yield Comparison(name, "streaming copy", ours, copy, 0.85, check, nbytes)
         # What the machine loses by the order of the rows alone: the same rows, the same bytes, one after the other.

@@ -17,19 +17,6 @@ STREAM_ABOVE = 16 << 20
 PREFETCH_ABOVE = 1 << 20
 """Bytes of a table from which its rows are asked for before they are read."""
 
-PREFETCH_BYTES = 512
-"""Of a row: the machine itself goes on with the rest of a longer one."""
-
-
-@jit(fastmath=EXACT, inline=True)
-def _far_and_wide(weight, stop):
-    """The position from which no row is asked for, how many rows ahead others are, and how many bytes of each."""
-    row_bytes = weight.shape[1] * weight.itemsize
-    ahead = ahead_of(row_bytes)
-    far = weight.size * weight.itemsize > PREFETCH_ABOVE
-    return np.uintp(max(stop - ahead, 0) if far else 0), np.uintp(ahead), np.uintp(min(row_bytes, PREFETCH_BYTES))
-
-
 @jit(fastmath=EXACT)
 def _copy_rows_cached(out, weight, indices, start, stop):
     """Copy rows of contiguous elements, by overlapping vectors: faster than a mask for the last one."""
@@ -39,10 +26,11 @@ def _copy_rows_cached(out, weight, indices, start, stop):
     base, stride = simd.address(weight), np.uintp(weight.strides[0])
     out_stride = np.uintp(out.strides[0])
     target = simd.address(out) + np.uintp(start) * out_stride
-    last_ahead, ahead, ahead_bytes = _far_and_wide(weight, stop)
+    ahead = ahead_of(row_bytes)
+    last_ahead = np.uintp(max(stop - ahead, 0) if weight.size * weight.itemsize > PREFETCH_ABOVE else 0)
     for k in range(np.uintp(start), np.uintp(stop)):  # unsigned: Numba wraps signed positions around
         if k < last_ahead:
-            prefetch(base + np.uintp(indices[k + ahead]) * stride, ahead_bytes)
+            prefetch(base + np.uintp(indices[k + np.uintp(ahead)]) * stride, row_bytes)
         source = base + np.uintp(indices[k]) * stride
         at = np.uintp(0)
         while at + np.uintp(simd.WIDE) <= row_bytes:
@@ -65,20 +53,19 @@ def _copy_rows_cached(out, weight, indices, start, stop):
 def _copy_rows_streamed(out, weight, indices, start, stop):
     """Copy rows of contiguous elements, of a cache line at least, past the caches: every line of `out` once and whole.
 
-    Where rows do not begin at lines, the end of one and the begin of the next meet in a register.
+    Where rows do not begin at lines, the end of one and the begin of the next meet in a register. Each line is copied
+    beside the request for one of a row to come: many requests at once wait for each other.
     """
-    zero = weight.dtype.type(0)
-    wide, line = simd.wide(zero), simd.line(zero)
+    line = simd.line(weight.dtype.type(0))
     item = np.uintp(weight.itemsize)
     row_bytes = np.uintp(weight.shape[1] * weight.itemsize)
     base, stride = simd.address(weight), np.uintp(weight.strides[0])
     target = simd.address(out) + np.uintp(start) * row_bytes
-    last_ahead, ahead, ahead_bytes = _far_and_wide(weight, stop)
+    ahead, last = np.uintp(ahead_of(row_bytes)), np.uintp(stop - 1)
     carried, count = line, np.int64(0)  # the end of the row before, and how many numbers that is
     for k in range(np.uintp(start), np.uintp(stop)):
-        if k < last_ahead:
-            prefetch(base + np.uintp(indices[k + ahead]) * stride, ahead_bytes)
         source = base + np.uintp(indices[k]) * stride
+        coming = base + np.uintp(indices[min(k + ahead, last)]) * stride
         at = (np.uintp(0) - target) & np.uintp(simd.LINE - 1)
         if at > 0:
             if k > np.uintp(start):
@@ -87,10 +74,8 @@ def _copy_rows_streamed(out, weight, indices, start, stop):
             else:
                 n = np.int64(at // item)
                 simd.store_first(target, simd.load_first(source, line, n), n)
-        while at + np.uintp(simd.WIDE) <= row_bytes:
-            simd.stream(target + at, simd.load(source + at, wide))
-            at += np.uintp(simd.WIDE)
         while at + np.uintp(simd.LINE) <= row_bytes:
+            simd.prefetch(coming + at)
             simd.stream(target + at, simd.load(source + at, line))
             at += np.uintp(simd.LINE)
         count = np.int64((row_bytes - at) // item)
