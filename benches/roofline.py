@@ -1,6 +1,7 @@
 """What the machine can do: memory copied past the caches, and rows scaled where they are."""
 
 import functools
+import itertools
 
 import numba
 import numpy as np
@@ -10,6 +11,9 @@ from fastemb.kernels.cpu import simd
 from fastemb.kernels.cpu.jit import EXACT, jit
 from fastemb.kernels.cpu.rows import prefetch
 from fastemb.kernels.cpu.runs import AHEAD
+
+FAR = 1 << 28
+"""Bytes between two uses of the same memory where no cache is to hold it, as between batches in training."""
 
 WHOLE = 1 << 12
 """Bytes of which a copy reads and writes a multiple: some for each thread."""
@@ -32,18 +36,33 @@ def _stream_copy(target, source, nread, bounds):
         simd.fence()
 
 
+def in_rotation(calls):
+    """A call of the next of several every time."""
+    rotation = itertools.cycle(calls)
+    return lambda: next(rotation)()
+
+
+def times_to_pass(nbytes):
+    """How many pieces of memory of so many bytes make up `FAR`."""
+    return max(1, -(-FAR // max(nbytes, WHOLE)))
+
+
 def streaming_copy(nwritten, nread=None):
     """(target, call): a copy of ones past the caches, by as many threads as Numba is set to.
 
-    It writes `nwritten` bytes and reads as many, or `nread` of these again and again, each to a multiple of `WHOLE`.
+    It writes `nwritten` bytes and reads as many, or `nread` of these again and again, each to a multiple of `WHOLE`;
+    the next call reads others, which no cache holds.
     """
     parts = numba.get_num_threads()
     nwritten, nread = (max(1, nbytes // WHOLE) * WHOLE for nbytes in (nwritten, nwritten if nread is None else nread))
-    size = max(nwritten, nread, fastemb.buffers.SMALLEST) // 4  # smaller ones do not begin at a cache line
-    source, target = (fastemb.buffers.empty((size,), np.dtype(np.float32)) for _ in range(2))
+    nread = min(nread, nwritten)
+    # from recycled memory, which begins at a cache line unless it is small
+    target = fastemb.buffers.empty((max(nwritten, fastemb.buffers.SMALLEST) // 4,), np.dtype(np.float32))
+    source = fastemb.buffers.empty((times_to_pass(nread), nread // 4), np.dtype(np.float32))
     source[:] = 1
     bounds = np.array([nwritten // simd.WIDE * c // parts * simd.WIDE for c in range(parts + 1)])
-    return target[: nwritten // 4], functools.partial(_stream_copy, target, source, min(nread, nwritten), bounds)
+    calls = [functools.partial(_stream_copy, target, part, nread, bounds) for part in source]
+    return target[: nwritten // 4], in_rotation(calls)
 
 
 @jit(fastmath=EXACT, parallel=True)

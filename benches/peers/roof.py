@@ -9,7 +9,7 @@ from fastemb import optim
 from fastemb.kernels import cpu, reference
 
 from .. import roofline, shapes
-from .comparison import Comparison, same
+from .comparison import Comparison
 from .update import RULES
 
 KERNELS = {
@@ -27,28 +27,41 @@ def large(quick):
         yield name, shapes.table(shape.num_rows, shape.width), shape.ids()
 
 
+def _batches(ids, num_rows, nbytes):
+    """Row numbers, and the same moved by as many rows that a call with the next ones finds no row in a cache."""
+    times = roofline.times_to_pass(nbytes)
+    return ((ids + num_rows * k // times) % num_rows for k in range(times))
+
+
 def _lookups(quick):
     """Large lookups against a streaming copy that reads and writes as much: how near to what the memory can do."""
     for name, table, ids in large(quick):
         out = fastemb.buffers.empty((ids.size, table.shape[1]), np.dtype(np.float32))
         nbytes = shapes.moved(table, ids, ids.size)
         target, copy = roofline.streaming_copy(out.nbytes, nbytes - out.nbytes)
-        ours = functools.partial(fastemb.gather, table, ids, out=out)
+        batches = list(_batches(ids, len(table), nbytes - out.nbytes))
+        ours = roofline.in_rotation([functools.partial(fastemb.gather, table, batch, out=out) for batch in batches])
 
-        def check(ours=ours, copy=copy, out=out, table=table, ids=ids, target=target):
-            out[:] = target[:] = np.nan
-            ours()
-            copy()
-            np.testing.assert_array_equal(out, table[ids])
-            np.testing.assert_array_equal(target, 1)
+        def check(ours=ours, copy=copy, out=out, table=table, batches=batches, target=target):
+            for batch in batches:
+                out[:] = target[:] = np.nan
+                ours()
+                copy()
+                np.testing.assert_array_equal(out, table[batch])
+                np.testing.assert_array_equal(target, 1)
 
         yield Comparison(name, "streaming copy", ours, copy, 0.85, check, nbytes)
         # What the machine loses by the order of the rows alone: the same rows, the same bytes, one after the other.
-        other = fastemb.buffers.empty(out.shape, out.dtype)
-        order = np.sort(ids)
-        in_order = functools.partial(fastemb.gather, table, order, out=other)
-        equal = same(in_order, functools.partial(table.__getitem__, order))
-        yield Comparison(name, "the same rows in order", ours, in_order, None, equal, nbytes)
+        orders = [np.sort(batch) for batch in batches]
+        in_order = roofline.in_rotation([functools.partial(fastemb.gather, table, order, out=out) for order in orders])
+
+        def check_order(in_order=in_order, out=out, table=table, orders=orders):
+            for order in orders:
+                out[:] = np.nan
+                in_order()
+                np.testing.assert_array_equal(out, table[order])
+
+        yield Comparison(name, "the same rows in order", ours, in_order, None, check_order, nbytes)
 
 
 def _updates(quick):
@@ -68,19 +81,24 @@ def _updates(quick):
             arrays = tuple(array.reshape(shape.num_rows, -1) for array in rule.init(table).arrays().values())
             name_of_kernel, hyper = KERNELS[type(rule)]
             runs = (starts, numbers[: ids.size], none)
-            ours = functools.partial(getattr(cpu, name_of_kernel), table, arrays, dy, rows, *runs, hyper, False)
             wide = [table, *(array for array in arrays if array.shape[1] > 1)]
-            scale = roofline.scaling(wide, rows)
-            equal = functools.partial(_check, ours, scale, name_of_kernel, hyper)
-            nbytes = 2 * distinct * shape.width * 4 * len(wide)
-            # Elsewhere the caches hold the rows, or there are several gradient rows to each, and scaling is no limit.
+            nbytes = distinct * shape.width * 4 * len(wide)
+            kernel = functools.partial(getattr(cpu, name_of_kernel), table, arrays, dy)
+            pairs = [
+                (functools.partial(kernel, batch, *runs, hyper, False), roofline.scaling(wide, batch))
+                for batch in _batches(rows, shape.num_rows, nbytes)
+            ]
+            equal = functools.partial(_check, pairs, name_of_kernel, hyper)
+            ours, scale = (roofline.in_rotation(calls) for calls in zip(*pairs, strict=True))
+            # Elsewhere the caches hold the table, or there are several gradient rows to each, and scaling is no limit.
             target = 0.8 if shape.num_rows > 100_000 and 2 * distinct > ids.size > shape.bags else None
-            yield Comparison(f"{name}, {type(rule).__name__}", "scaling the rows", ours, scale, target, equal, nbytes)
+            case = f"{name}, {type(rule).__name__}"
+            yield Comparison(case, "scaling the rows", ours, scale, target, equal, 2 * nbytes)
 
 
-def _check(ours, scale, name, hyper):
+def _check(pairs, name, hyper):
     """A thousand rows have the bits of the reference; a rate of 0 and a factor of 1 change no row."""
-    table, arrays, dy, rows, starts, numbers, none, *_ = ours.args
+    table, arrays, dy, rows, starts, numbers, none, *_ = pairs[0][0].args
     some = slice(min(1000, rows.size))
     results = []
     for kernels in (reference, cpu):
@@ -90,10 +108,11 @@ def _check(ours, scale, name, hyper):
         results.append((block, *state))
     for mine, wanted in zip(*results, strict=True):
         np.testing.assert_array_equal(mine, wanted)
-    before = table[rows].copy()
-    assert ours() == -1
-    scale()
-    np.testing.assert_array_equal(table[rows], before)
+    before = table.copy()
+    for ours, scale in pairs:
+        assert ours() == -1
+        scale()
+    np.testing.assert_array_equal(table, before)
 
 
 def roof(quick):

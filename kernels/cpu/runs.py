@@ -170,7 +170,7 @@ def _copy_back(arrays, row, copies):
 def one_term(where, divisor):
     """The run, as `sum_part` takes it, of a sum that lies at an address already."""
     nothing = np.uintp(0)
-    return where, where, nothing, nothing, where, nothing, nothing, nothing, nothing, nothing, divisor
+    return where, where, nothing, nothing, where, nothing, nothing, nothing, nothing, nothing, divisor, nothing
 
 
 @jit(fastmath=EXACT, inline=True)
@@ -188,7 +188,7 @@ def _run_summer(load):
 
     @jit(fastmath=EXACT, inline=True)
     def sum_run(run, at, like, first, last):
-        where, _, begin, end, source, stride, positions, step, last_term, weights, divisor = run
+        where, _, begin, end, source, stride, positions, step, last_term, weights, divisor, _ = run
         total = like + scaled_term(load(where + at, like, first, last), begin - np.uintp(1), weights, divisor)
         for k in range(begin, end):
             row = simd.number(positions + k * step, np.uintp(0))
@@ -211,7 +211,7 @@ def sum_part(run, at, like):
 
     A run is numbers alone: the addresses of its first term and of one that comes later; from which to which position
     its other terms are; then what these are found by: gradient and its stride, positions and their stride, the last of
-    them, coefficients, divisor.
+    them, coefficients, divisor; and at last where a number of its only term is remembered, or 0.
     """
     return _sum_whole(run, at, like, 0, 0)
 
@@ -219,6 +219,17 @@ def sum_part(run, at, like):
 @jit(fastmath=EXACT, inline=True)
 def _nothing_of_a_row(places, run, total, row_bytes, numbers):
     return places, run, numbers
+
+
+@jit(fastmath=EXACT, inline=True)
+def _nothing():
+    return False
+
+
+@jit(fastmath=EXACT, inline=True)
+def a_number_of_a_term():
+    """For `row_pass`: a rule has a number of each gradient row to remember, at least 0, which many rows may need."""
+    return True
 
 
 def _row_changer(rule, of_row):
@@ -266,7 +277,7 @@ def _row_changer(rule, of_row):
     return change_row
 
 
-def row_pass(rule: Any, of_row: Any = _nothing_of_a_row) -> tuple[Any, Any]:
+def row_pass(rule: Any, of_row: Any = _nothing_of_a_row, remembers: Any = _nothing) -> tuple[Any, Any]:
     """Make the kernel that sums each run's gradient and hands it to `rule`.
 
     Parameters
@@ -275,9 +286,12 @@ def row_pass(rule: Any, of_row: Any = _nothing_of_a_row) -> tuple[Any, Any]:
         ``rule(weight, state, total, numbers) -> (weight, state)``, of vectors, a tuple of them for the state, and a
         tuple of numbers.
     of_row : jitted function
-        ``of_row(places, run, total, row_bytes, numbers) -> (places, run, numbers)`` for a rule with numbers of each row:
-        is given the addresses of the row in all arrays, its gradient for `sum_part`, room for its sum, and the numbers in hyper; returns the
-        addresses of what the rule changes, the table first, and the numbers that it takes.
+        For a rule that has numbers of each row. ``of_row(places, run, total, row_bytes, numbers)`` is given the
+        addresses of the row in all arrays, its gradient for `sum_part`, room for the sum of that, and the numbers of
+        `hyper`. It returns the addresses of what the rule changes, the table first, the gradient again, which it may
+        have summed, and the numbers that the rule takes.
+    remembers : jitted function
+        `a_number_of_a_term`, if `of_row` has one.
 
     Returns
     -------
@@ -304,6 +318,8 @@ def row_pass(rule: Any, of_row: Any = _nothing_of_a_row) -> tuple[Any, Any]:
         row_bytes = np.uintp(total.size * total.itemsize)
         terms, size, step = simd.address(positions), positions.size, np.uintp(positions.strides[0])
         weights = address_or_0(coefficients)
+        plain = contiguous and weights == 0 and not scale_grad_by_freq
+        known = np.full(grad.shape[0] if remembers() and plain and 2 * grad.shape[0] <= stop - start else 0, -one)
         divisor = one
         last_row, last_term = np.uintp(stop - 1), np.uintp(positions.size - 1)
         for u in range(np.uintp(start), np.uintp(stop)):  # unsigned, rows too: Numba wraps signed positions around
@@ -313,10 +329,14 @@ def row_pass(rule: Any, of_row: Any = _nothing_of_a_row) -> tuple[Any, Any]:
             if scale_grad_by_freq:
                 divisor = weight.dtype.type(hi - lo)
             if contiguous and 0 < hi - lo <= SHORT:
-                first = source + np.uintp(positions[np.uintp(lo)]) * stride
+                place = np.uintp(positions[np.uintp(lo)])
+                first = source + place * stride
                 coming = source + np.uintp(positions[min(np.uintp(lo + TERMS_AHEAD), last_term)]) * stride
                 begin, end = np.uintp(lo + 1), np.uintp(hi)
-                run = first, coming, begin, end, source, stride, terms, step, last_term, weights, divisor
+                memory = np.uintp(0)
+                if known.size > 0 and hi - lo == 1:
+                    memory = simd.address(known) + place * simd.item_size(zero)
+                run = first, coming, begin, end, source, stride, terms, step, last_term, weights, divisor, memory
             else:
                 if contiguous:
                     _sum_terms(target, source, stride, row_bytes, terms, size, step, weights, lo, hi, divisor, zero)

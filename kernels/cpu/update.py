@@ -7,7 +7,7 @@ import numpy as np
 
 from . import simd
 from .jit import EXACT, jit
-from .runs import one_term, row_pass, sum_part, sum_part_between
+from .runs import a_number_of_a_term, one_term, row_pass, sum_part, sum_part_between
 
 
 @jit(fastmath=EXACT, inline=True)
@@ -73,12 +73,13 @@ def _rowwise_adagrad(weight, state, total, numbers):
 
 
 @jit(fastmath=EXACT, inline=True)
-def _rate_of_row(places, run, total, row_bytes, numbers):
-    lr, decay, eps = numbers
-    several = run[3] > run[2]  # terms; their sum is kept, so that it is taken once
-    zero = simd.as_number(0, lr)
+def _sum_of_squares(run, total, row_bytes, zero):
+    """Of a run's sum, which is written to the address `total` if it has several terms.
+
+    In as many parts as a line has lanes, then the parts by halves, on every CPU.
+    """
+    several = run[3] > run[2]
     wide, line = simd.wide(zero), simd.line(zero)
-    # In as many parts as a line has lanes, then the parts by halves, on every CPU.
     parts, at = line, np.uintp(0)
     while at + np.uintp(simd.WIDE) <= row_bytes:
         g = sum_part(run, at, wide)
@@ -87,18 +88,33 @@ def _rate_of_row(places, run, total, row_bytes, numbers):
             simd.store(total + at, g)
         at += np.uintp(simd.WIDE)
     while at < row_bytes:
-        count = min(np.int64((row_bytes - at) // simd.item_size(lr)), simd.lanes(line))
+        count = min(np.int64((row_bytes - at) // simd.item_size(zero)), simd.lanes(line))
         g = sum_part_between(run, at, line, 0, count)
         parts = parts + g * g
         if several:
             simd.store_first(total + at, g, count)
         at += np.uintp(simd.LINE)
-    if several:
+    return simd.sum_lanes(parts)
+
+
+@jit(fastmath=EXACT, inline=True)
+def _rate_of_row(places, run, total, row_bytes, numbers):
+    lr, decay, eps = numbers
+    zero = simd.as_number(0, lr)
+    memory = run[11]
+    squares = zero - simd.as_number(1, lr)
+    if memory != 0:
+        squares = simd.number(memory, lr)
+    if not squares >= 0:
+        squares = _sum_of_squares(run, total, row_bytes, zero)
+        if memory != 0:
+            simd.store_number(memory, squares)
+    if run[3] > run[2]:
         run = one_term(total, simd.as_number(1, lr))
     width = simd.as_number(max(row_bytes // simd.item_size(lr), np.uintp(1)), lr)
-    squares = simd.number(places[1], lr) + simd.sum_lanes(parts) / width
-    simd.store_number(places[1], squares)
-    return places[:1], run, (lr / (np.sqrt(squares) + eps), decay)
+    state = simd.number(places[1], lr) + squares / width
+    simd.store_number(places[1], state)
+    return places[:1], run, (lr / (np.sqrt(state) + eps), decay)
 
 
 @jit(fastmath=EXACT, inline=True)
@@ -146,7 +162,7 @@ def _ftrl(weight, state, total, numbers):
 sgd_range, sgd = row_pass(_sgd)
 momentum_range, momentum = row_pass(_momentum, _touch)
 adagrad_range, adagrad = row_pass(_adagrad)
-rowwise_adagrad_range, rowwise_adagrad = row_pass(_rowwise_adagrad, _rate_of_row)
+rowwise_adagrad_range, rowwise_adagrad = row_pass(_rowwise_adagrad, _rate_of_row, a_number_of_a_term)
 rmsprop_range, rmsprop = row_pass(_rmsprop)
 adam_range, adam = row_pass(_adam)
 ftrl_range, ftrl = row_pass(_ftrl)
