@@ -74,15 +74,15 @@ def _store(context, builder, arguments, vectors, between=None):
 
 
 @intrinsic
-def prefetch(context, places, at):
-    """Ask for the cache line `at` bytes from each address."""
+def prefetch(context, places, at, like):
+    """Ask for the cache lines of a vector of the type of `like` that is `at` bytes from each address."""
 
     def codegen(context, builder, signature, arguments):
-        for where in _wheres(builder, *arguments):
-            simd.emit_prefetch(builder, where)
+        for where in _wheres(builder, *arguments[:2]):
+            simd.emit_prefetch(builder, where, like)
         return context.get_dummy_value()
 
-    return types.void(places, types.uintp), codegen
+    return types.void(places, types.uintp, like), codegen
 
 
 @intrinsic

@@ -240,6 +240,14 @@ def _row_changer(rule, of_row):
     """
 
     @jit(fastmath=EXACT, inline=True)
+    def change_whole(columns, coming, coming_term, at, like, run, own):
+        each.prefetch(coming, at, like)
+        simd.prefetch_vector(coming_term + at, like)
+        old = each.load(columns, at, like)
+        new, state = rule(old[0], old[1:], sum_part(run, at, like), own)
+        each.store(columns, at, (new, *state))
+
+    @jit(fastmath=EXACT, inline=True)
     def change_row(arrays, row, coming_row, run, total, numbers, scratch, strided):
         zero = scratch.dtype.type(0)
         size = np.int64(simd.item_size(zero))
@@ -253,22 +261,27 @@ def _row_changer(rule, of_row):
             places = each.addresses(arrays, row, spare)
         coming_term = run[1]
         columns, run, own = of_row(places, run, total, np.uintp(row_bytes), numbers)
-        like = simd.line(zero)
+        line, wide = simd.line(zero), simd.wide(zero)
         # By lines of the table, so that none is written in two parts where rows do not begin with one; and each beside
         # the request for one of a row to come, for many requests at once wait for each other.
         at = -np.int64(columns[0] % np.uintp(simd.LINE))
         while at < row_bytes:
             here, left = np.uintp(at), row_bytes - at
-            each.prefetch(coming, here)
-            simd.prefetch(coming_term + here)
+            if at == 0 and left == simd.WIDE:
+                each.prefetch(coming, here, wide)
+                simd.prefetch_vector(coming_term + here, wide)
+                before = each.load(columns, here, wide)
+                after, others = rule(before[0], before[1:], sum_part(run, here, wide), own)
+                each.store(columns, here, (after, *others))
+                break
             if at >= 0 and left >= simd.LINE:
-                old = each.load(columns, here, like)
-                new, state = rule(old[0], old[1:], sum_part(run, here, like), own)
-                each.store(columns, here, (new, *state))
+                change_whole(columns, coming, coming_term, here, line, run, own)
             else:
+                each.prefetch(coming, here, line)
+                simd.prefetch(coming_term + here)
                 first, last = max(-at, 0) // size, min(left, np.int64(simd.LINE)) // size
-                old = each.load_between(columns, here, like, first, last)
-                new, state = rule(old[0], old[1:], sum_part_between(run, here, like, first, last), own)
+                old = each.load_between(columns, here, line, first, last)
+                new, state = rule(old[0], old[1:], sum_part_between(run, here, line, first, last), own)
                 each.store_between(columns, here, (new, *state), first, last)
             at += simd.LINE
         if strided:

@@ -398,8 +398,7 @@ def sum_lanes(context, x):
     return x.dtype(x), codegen
 
 
-def emit_prefetch(builder, where):
-    """IR of `prefetch`."""
+def _prefetch_line(builder, where):
     pointer = builder.inttoptr(where, INT8.as_pointer())
     _call(builder, "llvm.prefetch.p0", ir.VoidType(), pointer, INT32(0), INT32(2), INT32(1))
 
@@ -413,10 +412,16 @@ def prefetch(context, where):
     """
 
     def codegen(context, builder, signature, arguments):
-        emit_prefetch(builder, arguments[0])
+        _prefetch_line(builder, arguments[0])
         return context.get_dummy_value()
 
     return types.void(types.uintp), codegen
+
+
+def emit_prefetch(builder, where, vector):
+    """IR of `prefetch_vector`."""
+    for at in range(0, vector.lanes * vector.dtype.bitwidth // 8, LINE):
+        _prefetch_line(builder, builder.add(where, where.type(at)))
 
 
 @intrinsic
@@ -424,8 +429,7 @@ def prefetch_vector(context, where, like):
     """Ask for the cache lines of a vector of the type of `like` at an address; any address will do."""
 
     def codegen(context, builder, signature, arguments):
-        for at in range(0, like.lanes * like.dtype.bitwidth // 8, LINE):
-            emit_prefetch(builder, builder.add(arguments[0], arguments[0].type(at)))
+        emit_prefetch(builder, arguments[0], like)
         return context.get_dummy_value()
 
     return types.void(types.uintp, like), codegen
