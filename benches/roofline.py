@@ -1,4 +1,4 @@
-"""What the machine can do: memory copied past the caches, and rows scaled where they are."""
+"""What the machine can do: memory copied past the caches, rows read, and rows scaled where they are."""
 
 import functools
 import itertools
@@ -7,7 +7,7 @@ import numba
 import numpy as np
 
 import fastemb
-from fastemb.kernels.cpu import simd
+from fastemb.kernels.cpu import arithmetic, simd
 from fastemb.kernels.cpu.jit import EXACT, jit
 from fastemb.kernels.cpu.rows import prefetch
 from fastemb.kernels.cpu.runs import AHEAD
@@ -78,7 +78,7 @@ def _scale_rows(table, rows, factor, bounds):
             at = start + np.uintp(rows[u]) * stride
             stop = at + row_bytes
             while at < stop:
-                simd.store(at, simd.mul(simd.load(at, factors), factors))
+                simd.store(at, arithmetic.mul(simd.load(at, factors), factors))
                 at += np.uintp(simd.LINE)
 
 
@@ -95,3 +95,31 @@ def scaling(tables, rows):
             _scale_rows(table, rows, table.dtype.type(1), bounds)
 
     return call
+
+
+@jit(fastmath=EXACT, parallel=True)
+def _read_rows(sums, table, ids, bounds):
+    start, stride = simd.address(table), np.uintp(table.strides[0])
+    row_bytes = np.uintp(table.shape[1] * table.itemsize)
+    for c in numba.prange(bounds.size - 1):
+        last, total = np.uintp(bounds[c + 1] - 1), simd.line(table.dtype.type(0))
+        for k in range(np.uintp(bounds[c]), np.uintp(bounds[c + 1])):
+            at = start + np.uintp(ids[k]) * stride
+            coming = start + np.uintp(ids[min(k + np.uintp(AHEAD), last)]) * stride
+            stop = at + row_bytes
+            while at < stop:
+                simd.prefetch(coming)
+                total = arithmetic.add(total, simd.load(at, total))
+                at += np.uintp(simd.LINE)
+                coming += np.uintp(simd.LINE)
+        sums[c] = arithmetic.sum_lanes(total)
+
+
+def reading(table, ids):
+    """A call that reads rows of a table, one for each index, and does no more with them than add all numbers.
+
+    By as many threads as Numba is set to; rows are a multiple of `simd.LINE` bytes.
+    """
+    parts = numba.get_num_threads()
+    bounds = np.array([ids.size * c // parts for c in range(parts + 1)])
+    return functools.partial(_read_rows, np.empty(parts, table.dtype), table, ids, bounds)

@@ -21,7 +21,9 @@ def empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     return _part_of(np.empty(_bytes(shape, dtype), np.uint8), 0, shape, dtype)
 
 
-def filled(shape: tuple[int, ...], dtype: np.dtype[Any], number: float, like: NDArray[Any] | None = None) -> NDArray[Any]:
+def filled(
+    shape: tuple[int, ...], dtype: np.dtype[Any], number: float, like: NDArray[Any] | None = None
+) -> NDArray[Any]:
     """An array of a number; if there is another it begins as far behind a line, so that rows of both are cut alike.
 
     Zeros take no memory before they are written.

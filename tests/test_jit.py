@@ -134,12 +134,11 @@ def test_rules_of_one_signature_are_told_apart(copied):
     with (copied / "fastemb/kernels/cpu/update.py").open("a") as source:
         source.write("""
 @jit(fastmath=EXACT)
-def _ascent(weight, state, row, total, hyper):
-    for j in range(total.size):
-        weight[row, j] += hyper[0] * total[j]
+def _ascent(weight, state, total, numbers):
+    return weight + numbers[0] * total, state
 
 
-ascent_range, ascent = row_pass(_ascent, no_state)
+ascent_range, ascent = row_pass(_ascent)
 """)
     code = """
 import numpy as np

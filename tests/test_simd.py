@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import pytest
 
-from fastemb.kernels.cpu import simd
+from fastemb.kernels.cpu import arithmetic, simd
 
 DTYPES = [np.float32, np.float64]
 
@@ -90,7 +90,7 @@ def test_the_first_lanes_touch_nothing_beyond():
     def double(array, count):
         at = simd.address(array) + np.uintp((array.size - count) * array.itemsize)
         some = simd.load_first(at, simd.line(array.dtype.type(0)), count)
-        simd.store_first(at, simd.add(some, some), count)
+        simd.store_first(at, arithmetic.add(some, some), count)
 
     end[-5:] = np.arange(5)
     double(end, 5)
@@ -135,13 +135,13 @@ def test_arithmetic(rng, dtype):
         x, y, z = simd.load(simd.address(a), like), simd.load(simd.address(b), like), simd.load(simd.address(c), like)
         row = np.uintp(simd.LINE)
         at = simd.address(out)
-        simd.store(at, simd.add(x, y))
-        simd.store(at + row, simd.sub(x, y))
-        simd.store(at + np.uintp(2) * row, simd.mul(x, y))
-        simd.store(at + np.uintp(3) * row, simd.div(x, y))
-        simd.store(at + np.uintp(4) * row, simd.fma(x, y, z))
-        simd.store(at + np.uintp(5) * row, simd.sqrt(simd.mul(x, x)))
-        return simd.sum_lanes(x)
+        simd.store(at, arithmetic.add(x, y))
+        simd.store(at + row, arithmetic.sub(x, y))
+        simd.store(at + np.uintp(2) * row, arithmetic.mul(x, y))
+        simd.store(at + np.uintp(3) * row, arithmetic.div(x, y))
+        simd.store(at + np.uintp(4) * row, arithmetic.fma(x, y, z))
+        simd.store(at + np.uintp(5) * row, arithmetic.sqrt(arithmetic.mul(x, x)))
+        return arithmetic.sum_lanes(x)
 
     n = lanes(dtype)
     a, b, c = rng.standard_normal((3, n)).astype(dtype)
@@ -163,7 +163,7 @@ def test_larger_keeps_the_first_of_equals_and_any_nan(dtype):
     def larger(out, a, b):
         like = simd.line(a.dtype.type(0))
         x, y = simd.load(simd.address(a), like), simd.load(simd.address(b), like)
-        simd.store(simd.address(out), simd.larger(x, y))
+        simd.store(simd.address(out), arithmetic.larger(x, y))
 
     first, second = np.meshgrid([-np.inf, -1.0, -0.0, 0.0, 2.0, np.inf, np.nan], [-np.inf, -0.0, 0.0, 2.0, np.nan])
     n = lanes(dtype)

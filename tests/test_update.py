@@ -65,6 +65,69 @@ def test_same_bits_as_the_reference_for_any_number_of_threads(rng, rule, dtype, 
             assert not np.array_equal(after, before)
 
 
+def behind_a_line(array, nbytes):
+    """A copy that begins so many bytes behind a cache line."""
+    memory = np.zeros(array.nbytes + 128, np.uint8)
+    start = (nbytes - memory.ctypes.data) % 64
+    copy = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return memory, copy
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("width", [0, 1, 16, 31, 64, 100, 128])
+@pytest.mark.parametrize("behind", [(0, 0), (16, 16), (0, 16)])
+def test_rows_of_any_width_wherever_they_begin(rng, rule, dtype, width, behind):
+    weight, state, grad, *runs, hyper = problem(rng, rule, dtype, width=width)
+    arrays = [weight.copy(), *(array.copy() for array in state)]
+    getattr(reference, RULES[rule][0])(arrays[0], tuple(arrays[1:]), grad, *runs, NONE[dtype], hyper, False)
+    placed = [behind_a_line(array, behind[i > 0]) for i, array in enumerate((weight, *state))]
+    copies = [copy for _, copy in placed]
+    getattr(cpu, RULES[rule][0])(copies[0], tuple(copies[1:]), grad, *runs, NONE[dtype], hyper, False)
+    for (memory, ours), wanted in zip(placed, arrays, strict=True):
+        assert same_bits(ours, wanted)
+        ours[...] = 0
+        assert not memory.any()  # and nothing around it was written
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("count", [1, 3])
+def test_columns_apart(rng, rule, count):
+    weight, state, grad, *runs, hyper = problem(rng, rule, "float64", width=20)
+    results = []
+    for kernels, layout in ((reference, np.ascontiguousarray), (cpu, np.asfortranarray)):
+        arrays = [layout(array.copy()) for array in (weight, *state)]
+        with in_parallel(count):
+            getattr(kernels, RULES[rule][0])(
+                arrays[0], tuple(arrays[1:]), layout(grad), *runs, NONE["float64"], hyper, False
+            )
+        results.append(arrays)
+    for ours, wanted in zip(*results, strict=True):
+        assert same_bits(ours, wanted)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.parametrize("count", [1, 2])
+def test_gradient_rows_that_several_rows_need(rng, weighted, scale, count):
+    """As those of bags are: positions name few rows of the gradient, again and again; one of them is NaN."""
+    grad = rng.standard_normal((5, 64)).astype("float32")
+    grad[3, 7] = np.nan
+    indices = np.concatenate([np.arange(90), np.arange(0, 90, 2), np.full(40, 7)])
+    rows, starts, positions = grouped(indices, 100)
+    factors = rng.standard_normal(positions.size).astype("float32") if weighted else NONE["float32"]
+    results = []
+    for kernels in (reference, cpu):
+        weight, squares = np.ones((100, 64), "float32"), np.zeros((100, 1), "float32")
+        hyper = RULES["rowwise_adagrad"][2]
+        with in_parallel(count):
+            kernels.rowwise_adagrad(weight, (squares,), grad, rows, starts, positions % 5, factors, hyper, scale)
+        results.append(np.hstack([weight, squares]))
+    assert same_bits(*results)
+    assert np.isnan(results[0]).any()
+
+
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("name", BACKENDS)
 def test_range_form_does_its_runs_alone(rng, rule, name):

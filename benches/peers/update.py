@@ -7,7 +7,7 @@ import numpy as np
 import fastemb
 from fastemb import optim
 
-from .. import shapes
+from .. import roofline, shapes
 from ..update import LR
 from .bags import table_batched
 from .comparison import Comparison, has
@@ -69,6 +69,32 @@ def _fbgemm_step(name, table, ids, offsets, dy):
     return step
 
 
+def _least(table, arrays, ids):
+    """A call that does what no step can do without: read the rows, then read and write the distinct ones.
+
+    Nothing of what it is to find out about indices or to compute, and no row of a gradient.
+    """
+    rows = np.unique(ids)
+    read, scale = roofline.reading(table, ids), roofline.scaling([table, *arrays], rows)
+
+    def call():
+        read()
+        scale()
+
+    return call
+
+
+def _unchanged(call, table):
+    """A check that a call leaves a table as it is."""
+
+    def check():
+        before = table.copy()
+        call()
+        np.testing.assert_array_equal(table, before)
+
+    return check
+
+
 def _same_tables(ours, theirs, table, other):
     """A check that one step of each from one table leads to one table, as near as single precision is."""
 
@@ -82,7 +108,7 @@ def _same_tables(ours, theirs, table, other):
 
 
 def update(quick):
-    """Sums of bags, their gradient given, and the rule."""
+    """Sums of bags, their gradient given, and the rule; last against the least that memory has to do for them."""
     for name, shape in shapes.some(shapes.BAGS, quick).items():
         ids, offsets = shape.problem()
         dy = shapes.gradient(shape.bags, shape.width)
@@ -92,14 +118,16 @@ def update(quick):
                 peers.append((TORCH[torch_name], torch_target, functools.partial(_torch_step, torch_name)))
             if fbgemm_name and has("fbgemm_gpu"):
                 peers.append((FBGEMM[fbgemm_name], fbgemm_target, functools.partial(_fbgemm_step, fbgemm_name)))
+            case = f"{name}, {type(rule).__name__}"
+            table, other = (shapes.table(shape.num_rows, shape.width) for _ in range(2))
+            arrays = [array for array in rule.init(table).arrays().values() if array.shape[1:] == table.shape[1:]]
+            # the pooled rows, the gradient, and twice what the rule holds of each distinct row
+            distinct = 2 * (1 + len(arrays)) * np.unique(ids).size
+            nbytes = shapes.moved(table, ids, shape.bags) + (shape.bags + distinct) * shape.width * 4
             for peer, target, make in peers:
-                table, other = (shapes.table(shape.num_rows, shape.width) for _ in range(2))
                 ours = _fastemb_step(rule, table, ids, offsets, dy)
                 theirs = make(other, ids, offsets, dy)
-                # the pooled rows, the gradient, and twice what the rule holds of each distinct row
-                held = 1 + sum(array.ndim > 1 for array in rule.init(table[:1]).arrays().values())
-                distinct = np.unique(ids).size
-                moved = shapes.moved(table, ids, shape.bags)
-                nbytes = moved + (shape.bags + 2 * held * distinct) * shape.width * 4
                 equal = _same_tables(ours, theirs, table, other)
-                yield Comparison(f"{name}, {type(rule).__name__}", peer, ours, theirs, target / 2, equal, nbytes)
+                yield Comparison(case, peer, ours, theirs, target / 2, equal, nbytes)
+            ours, least = _fastemb_step(rule, table, ids, offsets, dy), _least(table, arrays, ids)
+            yield Comparison(case, "the rows alone", ours, least, None, _unchanged(least, table), nbytes)

@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import SERIES_TERMS as TERMS
 from .. import name_after_rule
-from . import simd, threads
+from . import arithmetic, simd, threads
 from .check import first_bad
 from .jit import EXACT, jit
 from .runs import AHEAD, ask_for
@@ -138,7 +138,7 @@ def _catch_up_pass(add_series: Any, rule: Any) -> tuple[Any, Any]:
                 at = simd.address(terms) + np.uintp(begin * TERMS * 8)
                 for i in range(np.uintp(begin), np.uintp(end)):
                     rate = simd.fill(rates[np.uintp(since + 1) + i] / growth[np.uintp(now)], sums)
-                    sums = simd.fma(rate, simd.load(at, sums), sums)
+                    sums = arithmetic.fma(rate, simd.load(at, sums), sums)
                     at += np.uintp(TERMS * 8)
                 simd.store(simd.address(series), sums)
                 add_series(total, state, row, series, centres[np.uintp(c)], hyper)

@@ -45,6 +45,17 @@ def rows_of(context, array, arrays):
 
 
 @intrinsic
+def as_many(context, places, others):
+    """The first of the addresses, as many as there are others."""
+    result = types.UniTuple(types.uintp, len(others))
+
+    def codegen(context, builder, signature, arguments):
+        return context.make_tuple(builder, result, cgutils.unpack_tuple(builder, arguments[0])[: len(others)])
+
+    return result(places, others), codegen
+
+
+@intrinsic
 def as_numbers(context, values, like):
     """Numbers as ones of the type of `like`."""
     result = types.Tuple([like] * len(values))

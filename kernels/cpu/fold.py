@@ -6,7 +6,7 @@ Pooled lookups fold rows of the table, gradients fold rows of the upstream gradi
 import numpy as np
 
 from .. import SUM_BLOCK
-from . import simd
+from . import arithmetic, simd
 from .jit import EXACT, jit
 from .rows import load_all, load_first, store_all, store_first
 
@@ -30,9 +30,9 @@ def scaled_term(term, k, coefficients, divisor):
     """A term of a sum times the k-th number from an address, unless that is 0, and over a divisor."""
     if coefficients != 0:
         coefficient = simd.number(coefficients + k * simd.item_size(divisor), divisor)
-        term = simd.mul(term, simd.fill(coefficient, term))
+        term = arithmetic.mul(term, simd.fill(coefficient, term))
     if divisor != 1:
-        term = simd.div(term, simd.fill(divisor, term))
+        term = arithmetic.div(term, simd.fill(divisor, term))
     return term
 
 
@@ -63,7 +63,7 @@ def _column_folder(combine, scaled, load, store):
             if cut >= hi:
                 break
         if divisor != 1:
-            total = simd.div(total, simd.fill(divisor, start))
+            total = arithmetic.div(total, simd.fill(divisor, start))
         store(target, total, count)
 
     return fold_columns
@@ -151,7 +151,7 @@ def _any_row_folder(combine):
 
 @jit(fastmath=EXACT, inline=True)
 def _add_vectors(x, y):
-    return simd.add(x, y)
+    return arithmetic.add(x, y)
 
 
 @jit(fastmath=EXACT, inline=True)
@@ -161,7 +161,7 @@ def _add_numbers(x, y):
 
 @jit(fastmath=EXACT, inline=True)
 def _larger_vectors(x, y):
-    return simd.larger(x, y)
+    return arithmetic.larger(x, y)
 
 
 @jit(fastmath=EXACT, inline=True)

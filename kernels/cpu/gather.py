@@ -17,6 +17,7 @@ STREAM_ABOVE = 16 << 20
 PREFETCH_ABOVE = 1 << 20
 """Bytes of a table from which its rows are asked for before they are read."""
 
+
 @jit(fastmath=EXACT)
 def _copy_rows_cached(out, weight, indices, start, stop):
     """Copy rows of contiguous elements, by overlapping vectors: faster than a mask for the last one."""

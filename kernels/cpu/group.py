@@ -110,12 +110,14 @@ def _radix_sort_parallel(keys, spare, indices, num_rows, padding_idx, shift, key
     digit_bits = _digit_bits(keys.size, key_bits)
     mask = np.uint64((1 << digit_bits) - 1)
     counts = np.empty((chunks, 1 << digit_bits), np.int64)
-    for c in numba.prange(chunks):
+    for c in numba.prange(chunks):  # the first digit's count is read from keys that are still at hand
         _load(keys, indices, num_rows, padding_idx, shift, bounds[c], bounds[c + 1], 0)
+        _histogram(counts[c], keys, np.uint64(shift), mask, bounds[c], bounds[c + 1])
     for low in range(0, key_bits, digit_bits):
         at = np.uint64(shift + low)
-        for c in numba.prange(chunks):
-            _histogram(counts[c], keys, at, mask, bounds[c], bounds[c + 1])
+        if low > 0:
+            for c in numba.prange(chunks):
+                _histogram(counts[c], keys, at, mask, bounds[c], bounds[c + 1])
         _counts_to_targets(counts)
         for c in numba.prange(chunks):
             _move(spare, counts[c], keys, at, mask, bounds[c], bounds[c + 1])
@@ -256,7 +258,7 @@ def group(
     bad = first_bad(indices, num_rows, 0, size)
     if bad >= 0:
         return bad
-    parts = threads.chunks(size * 2)  # a sort in cache: pays from some 200,000 indices
+    parts = threads.chunks(size * 4)  # a sort in cache: pays from some 130,000 indices
     shift, key_bits = size.bit_length(), int(num_rows).bit_length()
     if parts == 1 or shift + key_bits > WORD:
         _group_checked(rows, starts, positions, count, indices, num_rows, padding_idx, 0, size)

@@ -1,7 +1,7 @@
 """The pass over runs of duplicates that every gradient operation is: sum a run's gradient rows, then apply a row rule.
 
 A rule is a small jitted function ``rule(weight, state, total, numbers) -> (weight, state)``: the new numbers of a row
-and of its state, given the sum of the row's gradients. It is written for vectors, with the operators of `formulas`.
+and of its state, given the sum of the row's gradients. It is written for vectors, with the operators of `arithmetic`.
 `row_pass` closes over one and makes the range form and the driver.
 """
 
@@ -13,9 +13,10 @@ import numpy as np
 from numba import literal_unroll
 
 from .. import SUM_BLOCK, name_after_rule
-from . import each, fold, formulas, simd, threads  # noqa: F401  rules are made of the operators of formulas
+from . import each, simd, threads
+from .change import SHORT, TERMS_AHEAD, any_strided, contiguous, make_change_row, no_memory, nothing_of_a_row, one_term
 from .check import first_bad
-from .fold import address_or_0, scaled_term, sum_rows, sum_rows_any
+from .fold import address_or_0, sum_rows, sum_rows_any
 from .jit import EXACT, jit
 from .rows import prefetch
 
@@ -26,12 +27,6 @@ NOTHING_SKIPPED = -1
 
 AHEAD = 16
 """Rows of the table between the one that is changed and the one that is asked for."""
-
-SHORT = 16
-"""Positions of a run that is summed where it is used, line by line; longer ones are summed first, row by row."""
-
-TERMS_AHEAD = fold.AHEAD
-"""Rows of the gradient between the one that is read and the one that is asked for."""
 
 DOC = """{rule}
 
@@ -72,12 +67,6 @@ itemsize`` bytes. The bits do not depend on the number of threads.
 """
 
 
-@jit(fastmath=EXACT, inline=True)
-def _contiguous(array):
-    """Whether a row's elements lie one after the other."""
-    return array.shape[1] <= 1 or array.strides[1] == array.itemsize
-
-
 @jit(fastmath=EXACT)
 def _sum_terms(target, source, stride, row_bytes, positions, count, step, weights, lo, hi, divisor, zero):
     """`sum_rows` of positions at an address, not inlined: rare beside runs of one position, whose loop stays small.
@@ -93,7 +82,7 @@ def _sum_terms(target, source, stride, row_bytes, positions, count, step, weight
 def _sum_run(total, grad, positions, coefficients, lo, hi, divisor):
     """``total = sum over k in [lo, hi) of c[k] * grad[positions[k]] / divisor``, cut every SUM_BLOCK positions."""
     zero, one = total.dtype.type(0), total.dtype.type(1)
-    if grad.itemsize == total.itemsize and _contiguous(grad):
+    if grad.itemsize == total.itemsize and contiguous(grad):
         target, source, stride = simd.address(total), simd.address(grad), np.uintp(grad.strides[0])
         row_bytes = np.uintp(total.size * total.itemsize)
         weights = address_or_0(coefficients)
@@ -137,160 +126,7 @@ def ask_for(arrays, row):
         prefetch(start, np.uintp(array.shape[1] * array.itemsize))
 
 
-@jit(fastmath=EXACT, inline=True)
-def _any_strided(arrays):
-    strided = False
-    for array in literal_unroll(arrays):
-        strided |= not _contiguous(array)
-    return strided
-
-
-@jit(fastmath=EXACT, inline=True)
-def _copy_out(arrays, row, copies):
-    """Write a row of each array into the row of `copies` with its number."""
-    number = np.uintp(0)
-    for array in literal_unroll(arrays):
-        if array.shape[0] > 0:
-            for j in range(np.uintp(array.shape[1])):
-                copies[number, j] = array[row, j]
-        number += np.uintp(1)
-
-
-@jit(fastmath=EXACT, inline=True)
-def _copy_back(arrays, row, copies):
-    number = np.uintp(0)
-    for array in literal_unroll(arrays):
-        if array.shape[0] > 0:
-            for j in range(np.uintp(array.shape[1])):
-                array[row, j] = copies[number, j]
-        number += np.uintp(1)
-
-
-@jit(fastmath=EXACT, inline=True)
-def one_term(where, divisor):
-    """The run, as `sum_part` takes it, of a sum that lies at an address already."""
-    nothing = np.uintp(0)
-    return where, where, nothing, nothing, where, nothing, nothing, nothing, nothing, nothing, divisor, nothing
-
-
-@jit(fastmath=EXACT, inline=True)
-def _load(where, like, first, last):
-    return simd.load(where, like)
-
-
-@jit(fastmath=EXACT, inline=True)
-def _load_between(where, like, first, last):
-    return simd.load_between(where, like, first, last)
-
-
-def _run_summer(load):
-    """Make the sum of a short run, where it is used: in registers, with the bits of `fold.sum_rows`."""
-
-    @jit(fastmath=EXACT, inline=True)
-    def sum_run(run, at, like, first, last):
-        where, _, begin, end, source, stride, positions, step, last_term, weights, divisor, _ = run
-        total = like + scaled_term(load(where + at, like, first, last), begin - np.uintp(1), weights, divisor)
-        for k in range(begin, end):
-            row = simd.number(positions + k * step, np.uintp(0))
-            later = simd.number(positions + min(k + np.uintp(TERMS_AHEAD), last_term) * step, np.uintp(0))
-            simd.prefetch_vector(source + later * stride + at, like)
-            where = source + row * stride + at
-            total = total + scaled_term(load(where, like, first, last), k, weights, divisor)
-        return total
-
-    return sum_run
-
-
-_sum_whole = _run_summer(_load)
-sum_part_between = _run_summer(_load_between)
-
-
-@jit(fastmath=EXACT, inline=True)
-def sum_part(run, at, like):
-    """A vector of a run's sum, `at` bytes from its begin. `sum_part_between` reads lanes `first` up to `last` alone.
-
-    A run is numbers alone: the addresses of its first term and of one that comes later; from which to which position
-    its other terms are; then what these are found by: gradient and its stride, positions and their stride, the last of
-    them, coefficients, divisor; and at last where a number of its only term is remembered, or 0.
-    """
-    return _sum_whole(run, at, like, 0, 0)
-
-
-@jit(fastmath=EXACT, inline=True)
-def _nothing_of_a_row(places, run, total, row_bytes, numbers):
-    return places, run, numbers
-
-
-@jit(fastmath=EXACT, inline=True)
-def _nothing():
-    return False
-
-
-@jit(fastmath=EXACT, inline=True)
-def a_number_of_a_term():
-    """For `row_pass`: a rule has a number of each gradient row to remember, at least 0, which many rows may need."""
-    return True
-
-
-def _row_changer(rule, of_row):
-    """Make the function that changes one row of the arrays (table, then state), given the run of its gradients.
-
-    `scratch` has a row for each array and one more. An array without rows has the last in its place, so that a rule may
-    read and write what an option leaves out; arrays with columns apart are copied there and back.
-    """
-
-    @jit(fastmath=EXACT, inline=True)
-    def change_whole(columns, coming, coming_term, at, like, run, own):
-        each.prefetch(coming, at, like)
-        simd.prefetch_vector(coming_term + at, like)
-        old = each.load(columns, at, like)
-        new, state = rule(old[0], old[1:], sum_part(run, at, like), own)
-        each.store(columns, at, (new, *state))
-
-    @jit(fastmath=EXACT, inline=True)
-    def change_row(arrays, row, coming_row, run, total, numbers, scratch, strided):
-        zero = scratch.dtype.type(0)
-        size = np.int64(simd.item_size(zero))
-        row_bytes = arrays[0].shape[1] * size
-        spare = simd.address(scratch) + np.uintp(len(arrays)) * np.uintp(scratch.strides[0])
-        coming = each.addresses(arrays, coming_row, spare)
-        if strided:
-            _copy_out(arrays, row, scratch)
-            places = each.rows_of(scratch, arrays)
-        else:
-            places = each.addresses(arrays, row, spare)
-        coming_term = run[1]
-        columns, run, own = of_row(places, run, total, np.uintp(row_bytes), numbers)
-        line, wide = simd.line(zero), simd.wide(zero)
-        # By lines of the table, so that none is written in two parts where rows do not begin with one; and each beside
-        # the request for one of a row to come, for many requests at once wait for each other.
-        at = -np.int64(columns[0] % np.uintp(simd.LINE))
-        while at < row_bytes:
-            here, left = np.uintp(at), row_bytes - at
-            if at == 0 and left == simd.WIDE:
-                each.prefetch(coming, here, wide)
-                simd.prefetch_vector(coming_term + here, wide)
-                before = each.load(columns, here, wide)
-                after, others = rule(before[0], before[1:], sum_part(run, here, wide), own)
-                each.store(columns, here, (after, *others))
-                break
-            if at >= 0 and left >= simd.LINE:
-                change_whole(columns, coming, coming_term, here, line, run, own)
-            else:
-                each.prefetch(coming, here, line)
-                simd.prefetch(coming_term + here)
-                first, last = max(-at, 0) // size, min(left, np.int64(simd.LINE)) // size
-                old = each.load_between(columns, here, line, first, last)
-                new, state = rule(old[0], old[1:], sum_part_between(run, here, line, first, last), own)
-                each.store_between(columns, here, (new, *state), first, last)
-            at += simd.LINE
-        if strided:
-            _copy_back(arrays, row, scratch)
-
-    return change_row
-
-
-def row_pass(rule: Any, of_row: Any = _nothing_of_a_row, remembers: Any = _nothing) -> tuple[Any, Any]:
+def row_pass(rule: Any, of_row: Any = nothing_of_a_row, remembers: Any = no_memory) -> tuple[Any, Any]:
     """Make the kernel that sums each run's gradient and hands it to `rule`.
 
     Parameters
@@ -313,7 +149,7 @@ def row_pass(rule: Any, of_row: Any = _nothing_of_a_row, remembers: Any = _nothi
     driver : function
         The same without ``start`` and ``stop``, over threads.
     """
-    change_row = _row_changer(rule, of_row)
+    change_row = make_change_row(rule, of_row)
 
     @jit(fastmath=EXACT)
     def do_runs(
@@ -324,14 +160,14 @@ def row_pass(rule: Any, of_row: Any = _nothing_of_a_row, remembers: Any = _nothi
         numbers = each.as_numbers(hyper, zero)
         scratch = np.zeros((len(arrays) + 2, weight.shape[1]), weight.dtype)
         total = scratch[len(arrays) + 1]
-        strided = _any_strided(arrays)
-        contiguous = grad.itemsize == weight.itemsize and _contiguous(grad)
+        strided = any_strided(arrays)
+        readable = grad.itemsize == weight.itemsize and contiguous(grad)
         # Outside of the loop, and as numbers: to pass arrays on costs more than to sum a short run.
         target, source, stride = simd.address(total), simd.address(grad), np.uintp(grad.strides[0])
         row_bytes = np.uintp(total.size * total.itemsize)
         terms, size, step = simd.address(positions), positions.size, np.uintp(positions.strides[0])
         weights = address_or_0(coefficients)
-        plain = contiguous and weights == 0 and not scale_grad_by_freq
+        plain = readable and weights == 0 and not scale_grad_by_freq
         known = np.full(grad.shape[0] if remembers() and plain and 2 * grad.shape[0] <= stop - start else 0, -one)
         divisor = one
         last_row, last_term = np.uintp(stop - 1), np.uintp(positions.size - 1)
@@ -341,7 +177,7 @@ def row_pass(rule: Any, of_row: Any = _nothing_of_a_row, remembers: Any = _nothi
                 continue
             if scale_grad_by_freq:
                 divisor = weight.dtype.type(hi - lo)
-            if contiguous and 0 < hi - lo <= SHORT:
+            if readable and 0 < hi - lo <= SHORT:
                 place = np.uintp(positions[np.uintp(lo)])
                 first = source + place * stride
                 coming = source + np.uintp(positions[min(np.uintp(lo + TERMS_AHEAD), last_term)]) * stride
@@ -351,7 +187,7 @@ def row_pass(rule: Any, of_row: Any = _nothing_of_a_row, remembers: Any = _nothi
                     memory = simd.address(known) + place * simd.item_size(zero)
                 run = first, coming, begin, end, source, stride, terms, step, last_term, weights, divisor, memory
             else:
-                if contiguous:
+                if readable:
                     _sum_terms(target, source, stride, row_bytes, terms, size, step, weights, lo, hi, divisor, zero)
                 else:
                     _sum_run(total, grad, positions, coefficients, lo, hi, divisor)
@@ -396,7 +232,7 @@ def row_pass(rule: Any, of_row: Any = _nothing_of_a_row, remembers: Any = _nothi
         numbers = each.as_numbers(hyper, weight.dtype.type(0))
         scratch = np.zeros((len(arrays) + 2, weight.shape[1]), weight.dtype)
         total = scratch[len(arrays) + 1]
-        strided = _any_strided(arrays)
+        strided = any_strided(arrays)
         for u in range(rows.size):
             total[:] = 0
             for p in range(first[u], first[u + 1]):

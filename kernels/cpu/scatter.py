@@ -6,7 +6,7 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from . import simd, threads
+from . import arithmetic, simd, threads
 from .check import first_bad, part
 from .jit import EXACT, jit
 from .rows import ahead_of, load_all, load_first, prefetch, store_all, store_first
@@ -48,7 +48,7 @@ def _column_adder(load, store):
     def add_columns(target, terms, term_stride, places, first, run, like, count):
         total = load(target, like, count)
         for i in range(first, first + run):
-            total = simd.add(total, load(terms + places[i] * term_stride, like, count))
+            total = arithmetic.add(total, load(terms + places[i] * term_stride, like, count))
         store(target, total, count)
 
     return add_columns

@@ -1,9 +1,11 @@
-"""Explicit SIMD for Numba: all LLVM IR of the CPU side but for `each`, which is the same for several addresses.
+"""Explicit SIMD for Numba: vectors and memory; with `arithmetic` and `each` all LLVM IR on the CPU side.
 
 A `Vector` is some numbers of one dtype that LLVM keeps in as many registers as they need on the machine at hand
 (AVX-512, AVX2, SSE2, NEON). All functions here are Numba intrinsics, to be called from jitted code; addresses are
 unsigned integers (`address`).
 """
+
+from typing import Any
 
 from llvmlite import ir
 from numba import types
@@ -53,12 +55,14 @@ def _splat(builder, scalar, lanes):
     return builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(INT32, lanes), [0] * lanes))
 
 
-def _call(builder, name, result, *arguments):
+def emit_call(builder, name, result, *arguments):
+    """IR of a call of a function of LLVM's."""
     kind = ir.FunctionType(result, [argument.type for argument in arguments])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
 
 
-def _suffix(vector):
+def suffix(vector):
+    """How LLVM's functions of such vectors end."""
     return f"v{vector.lanes}f{vector.dtype.bitwidth}"
 
 
@@ -81,11 +85,10 @@ def integers(context, where, size, stride):
     def codegen(context, builder, signature, arguments):
         made = context.make_array(array)(context, builder)
         where, size, stride = arguments
-        pointer = _pointer(builder, where, context.get_value_type(types.int64))
-        context.populate_array(
-            made, data=pointer, shape=[size], strides=[stride], itemsize=size.type(array.dtype.bitwidth // 8), meminfo=None
-        )
-        return made._getvalue()
+        data = _pointer(builder, where, context.get_value_type(array.dtype))
+        itemsize = size.type(array.dtype.bitwidth // 8)
+        context.populate_array(made, data=data, shape=[size], strides=[stride], itemsize=itemsize, meminfo=None)
+        return made._getvalue()  # noqa: SLF001  as all of Numba's own array functions do
 
     return array(types.uintp, types.intp, types.intp), codegen
 
@@ -178,7 +181,8 @@ def _lanes_below(builder, count, lanes):
     return builder.icmp_unsigned("<", numbers, _splat(builder, builder.trunc(count, INT32), lanes))
 
 
-def _lanes_between(builder, first, last, lanes):
+def _lanes_between(builder, limits, lanes):
+    first, last = limits
     below = _lanes_below(builder, last, lanes)
     return builder.and_(below, builder.not_(_lanes_below(builder, first, lanes)))
 
@@ -186,15 +190,15 @@ def _lanes_between(builder, first, last, lanes):
 def _masked_load(builder, where, vector, mask, kind, under):
     size = INT32(vector.dtype.bitwidth // 8)
     pointer = _pointer(builder, where, kind)
-    return _call(builder, f"llvm.masked.load.{_suffix(vector)}.p0", kind, pointer, size, mask, under)
+    return emit_call(builder, f"llvm.masked.load.{suffix(vector)}.p0", kind, pointer, size, mask, under)
 
 
-def emit_load(context, builder, where, like, between=None):
+def emit_load(context: Any, builder: Any, where: Any, like: Any, between: Any = None) -> Any:
     """IR of `load`, or with the limits of the lanes of `load_between`."""
     kind = context.get_value_type(like)
     if between is None:
         return builder.load(_pointer(builder, where, kind), align=like.dtype.bitwidth // 8)
-    mask = _lanes_between(builder, *between, like.lanes)
+    mask = _lanes_between(builder, between, like.lanes)
     return _masked_load(builder, where, like, mask, kind, _constant(kind, 0.0))
 
 
@@ -208,14 +212,14 @@ def load(context, where, like):
     return like(types.uintp, like), codegen
 
 
-def emit_store(builder, where, value, vector, between=None):
+def emit_store(builder: Any, where: Any, value: Any, vector: Any, between: Any = None) -> None:
     """IR of `store`, or with the limits of the lanes of `store_between`."""
     pointer, size = _pointer(builder, where, value.type), vector.dtype.bitwidth // 8
     if between is None:
         builder.store(value, pointer, align=size)
         return
-    mask = _lanes_between(builder, *between, vector.lanes)
-    _call(builder, f"llvm.masked.store.{_suffix(vector)}.p0", ir.VoidType(), value, pointer, INT32(size), mask)
+    mask = _lanes_between(builder, between, vector.lanes)
+    emit_call(builder, f"llvm.masked.store.{suffix(vector)}.p0", ir.VoidType(), value, pointer, INT32(size), mask)
 
 
 @intrinsic
@@ -223,7 +227,7 @@ def store(context, where, vector):
     """Write a vector to an address of its elements' alignment."""
 
     def codegen(context, builder, signature, arguments):
-        emit_store(builder, *arguments, vector)
+        emit_store(builder, arguments[0], arguments[1], vector)
         return context.get_dummy_value()
 
     return types.void(types.uintp, vector), codegen
@@ -293,114 +297,15 @@ def store_first(context, where, vector, count):
     """Write the first `count` lanes to an address; nothing beyond them is written."""
 
     def codegen(context, builder, signature, arguments):
-        emit_store(builder, *arguments[:2], vector, (arguments[2].type(0), arguments[2]))
+        emit_store(builder, arguments[0], arguments[1], vector, (arguments[2].type(0), arguments[2]))
         return context.get_dummy_value()
 
     return types.void(types.uintp, vector, types.int64), codegen
 
 
-def _binary(operation, doc):
-    @intrinsic
-    def lanewise(context, x, y):
-        def codegen(context, builder, signature, arguments):
-            return getattr(builder, operation)(*arguments)
-
-        return x(x, x), codegen
-
-    lanewise.__doc__ = doc
-    return lanewise
-
-
-add = _binary("fadd", "``x + y``, lane by lane.")
-sub = _binary("fsub", "``x - y``, lane by lane.")
-mul = _binary("fmul", "``x * y``, lane by lane.")
-div = _binary("fdiv", "``x / y``, lane by lane.")
-
-
-@intrinsic
-def fma(context, x, y, z):
-    """``x * y + z``, lane by lane, rounded once."""
-
-    def codegen(context, builder, signature, arguments):
-        return _call(builder, f"llvm.fma.{_suffix(x)}", arguments[0].type, *arguments)
-
-    return x(x, x, x), codegen
-
-
-@intrinsic
-def larger(context, x, y):
-    """`y` in the lanes where it is greater, or NaN and `x` not; else `x`, also where both are equal."""
-
-    def codegen(context, builder, signature, arguments):
-        x, y = arguments
-        greater_or_nan = builder.fcmp_unordered(">", y, x)
-        number = builder.fcmp_ordered("ord", x, x)
-        return builder.select(builder.and_(greater_or_nan, number), y, x)
-
-    return x(x, x), codegen
-
-
-def _where(condition, doc):
-    @intrinsic
-    def where(context, x, y, yes, no):
-        def codegen(context, builder, signature, arguments):
-            x, y, yes, no = arguments
-            return builder.select(builder.fcmp_ordered(condition, x, y), yes, no)
-
-        return x(x, x, x, x), codegen
-
-    where.__doc__ = doc
-    return where
-
-
-where_greater = _where(">", "`yes` in the lanes where ``x > y``, else `no`, also for NaN.")
-where_numbers = _where("ord", "`yes` in the lanes where neither `x` nor `y` is NaN, else `no`.")
-
-
-@intrinsic
-def sqrt(context, x):
-    """Square root, lane by lane."""
-
-    def codegen(context, builder, signature, arguments):
-        return _call(builder, f"llvm.sqrt.{_suffix(x)}", arguments[0].type, *arguments)
-
-    return x(x), codegen
-
-
-@intrinsic
-def add_lines(context, line, vector):
-    """``line`` plus each line that a wider vector consists of, one after the other."""
-
-    def codegen(context, builder, signature, arguments):
-        total, whole = arguments
-        for start in range(0, vector.lanes, line.lanes):
-            lanes = ir.Constant(ir.VectorType(INT32, line.lanes), list(range(start, start + line.lanes)))
-            total = builder.fadd(total, builder.shuffle_vector(whole, whole, lanes))
-        return total
-
-    return line(line, vector), codegen
-
-
-@intrinsic
-def sum_lanes(context, x):
-    """Sum over the lanes: the second half of them added to the first, and so on, until one is left."""
-
-    def codegen(context, builder, signature, arguments):
-        (vector,) = arguments
-        while (half := vector.type.count // 2) > 0:
-            first, second = (
-                builder.shuffle_vector(vector, vector, ir.Constant(ir.VectorType(INT32, half), list(lanes)))
-                for lanes in (range(half), range(half, 2 * half))
-            )
-            vector = builder.fadd(first, second)
-        return builder.extract_element(vector, INT32(0))
-
-    return x.dtype(x), codegen
-
-
 def _prefetch_line(builder, where):
     pointer = builder.inttoptr(where, INT8.as_pointer())
-    _call(builder, "llvm.prefetch.p0", ir.VoidType(), pointer, INT32(0), INT32(2), INT32(1))
+    emit_call(builder, "llvm.prefetch.p0", ir.VoidType(), pointer, INT32(0), INT32(2), INT32(1))
 
 
 @intrinsic

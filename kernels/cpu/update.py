@@ -5,9 +5,10 @@ A rule states what happens to one row; `row_pass` makes the two kernels of it, a
 
 import numpy as np
 
-from . import simd
+from . import arithmetic, simd
+from .change import a_number_of_a_term, one_term, sum_part, sum_part_between
 from .jit import EXACT, jit
-from .runs import a_number_of_a_term, one_term, row_pass, sum_part, sum_part_between
+from .runs import row_pass
 
 
 @jit(fastmath=EXACT, inline=True)
@@ -28,7 +29,7 @@ def _adam(weight, state, total, numbers):
     lr_t, decay, c1, c2, eps = numbers
     m_new = m + c1 * (total - m)
     v_new = v + c2 * (total * total - v)
-    return weight * decay - lr_t * (m_new / (simd.sqrt(v_new) + eps)), (m_new, v_new)
+    return weight * decay - lr_t * (m_new / (arithmetic.sqrt(v_new) + eps)), (m_new, v_new)
 
 
 @jit(fastmath=EXACT, inline=True)
@@ -59,7 +60,7 @@ def _adagrad(weight, state, total, numbers):
     """
     lr_t, decay, eps = numbers
     squares = state[0] + total * total
-    return weight * decay - lr_t * (total / (simd.sqrt(squares) + eps)), (squares,)
+    return weight * decay - lr_t * (total / (arithmetic.sqrt(squares) + eps)), (squares,)
 
 
 @jit(fastmath=EXACT, inline=True)
@@ -83,7 +84,7 @@ def _sum_of_squares(run, total, row_bytes, zero):
     parts, at = line, np.uintp(0)
     while at + np.uintp(simd.WIDE) <= row_bytes:
         g = sum_part(run, at, wide)
-        parts = simd.add_lines(parts, g * g)
+        parts = arithmetic.add_lines(parts, g * g)
         if several:
             simd.store(total + at, g)
         at += np.uintp(simd.WIDE)
@@ -94,7 +95,7 @@ def _sum_of_squares(run, total, row_bytes, zero):
         if several:
             simd.store_first(total + at, g, count)
         at += np.uintp(simd.LINE)
-    return simd.sum_lanes(parts)
+    return arithmetic.sum_lanes(parts)
 
 
 @jit(fastmath=EXACT, inline=True)
@@ -133,8 +134,8 @@ def _rmsprop(weight, state, total, numbers):
         mean = a * mean + c * total
         variance = v_new - mean * mean
         zero = simd.fill(simd.as_number(0, lr), v)
-        variance = simd.where_greater(zero, variance, zero, variance)
-    d = total / (simd.sqrt(variance) + eps)
+        variance = arithmetic.where_greater(zero, variance, zero, variance)
+    d = total / (arithmetic.sqrt(variance) + eps)
     if mu != 0:
         d = mu * buf + d
     return weight * decay - lr * d, (v_new, mean, d)
@@ -152,11 +153,13 @@ def _ftrl(weight, state, total, numbers):
     zero, above = simd.fill(simd.as_number(0, lr), z), simd.fill(l1, z)
     below = simd.fill(-l1, z)
     n_new = n + total * total
-    root = simd.sqrt(n_new)
-    z_new = z + (total + shrink * weight - (root - simd.sqrt(n)) / lr * weight)
+    root = arithmetic.sqrt(n_new)
+    z_new = z + (total + shrink * weight - (root - arithmetic.sqrt(n)) / lr * weight)
     divisor = root / lr + l2
-    moved = simd.where_greater(z_new, above, (above - z_new) / divisor, simd.where_numbers(z_new, z_new, zero, z_new))
-    return simd.where_greater(below, z_new, (below - z_new) / divisor, moved), (z_new, n_new)
+    moved = arithmetic.where_greater(
+        z_new, above, (above - z_new) / divisor, arithmetic.where_numbers(z_new, z_new, zero, z_new)
+    )
+    return arithmetic.where_greater(below, z_new, (below - z_new) / divisor, moved), (z_new, n_new)
 
 
 sgd_range, sgd = row_pass(_sgd)
