@@ -8,7 +8,7 @@ import numba
 import numpy as np
 import pytest
 
-from fastemb.kernels.cpu import arithmetic, simd
+from fastemb.kernels.cpu import arithmetic, each, simd
 
 DTYPES = [np.float32, np.float64]
 
@@ -222,3 +222,143 @@ def test_other_numbers_are_refused():
 
     with pytest.raises(numba.TypingError, match="a vector holds float32 or float64, not int64"):
         of_integers()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_lanes_between(rng, dtype):
+    @numba.njit
+    def copy(target, source, first, last):
+        some = simd.load_between(simd.address(source), simd.line(source.dtype.type(0)), first, last)
+        simd.store(simd.address(target), some)
+
+    n = lanes(dtype)
+    source = rng.standard_normal(n).astype(dtype)
+    for first in range(n + 1):
+        for last in range(first, n + 1):
+            target = np.full(n, np.nan, dtype)
+            copy(target, source, first, last)
+            inside = (np.arange(n) >= first) & (np.arange(n) < last)
+            assert np.array_equal(target, np.where(inside, source, 0))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_several_arrays_at_once(rng, dtype):
+    """Rows of arrays of different widths and orders; one without rows has another address in its place."""
+
+    @numba.njit
+    def places(arrays, row, spare):
+        return each.addresses(arrays, np.uintp(row), simd.address(spare))
+
+    @numba.njit
+    def double(arrays, row, spare, at, first, last):
+        like = simd.line(spare.dtype.type(0))
+        found = each.addresses(arrays, np.uintp(row), simd.address(spare))
+        each.prefetch(found, np.uintp(at), like)
+        if last > first:
+            a, b = each.load_between(found, np.uintp(at), like, first, last)
+            each.store_between(found, np.uintp(at), (a + a, b + b), first, last)
+        else:
+            a, b = each.load(found, np.uintp(at), like)
+            each.store(found, np.uintp(at), (a + a, b + b))
+
+    n, size = lanes(dtype), np.dtype(dtype).itemsize
+    a, b = rng.standard_normal((4, 3 * n)).astype(dtype), np.asfortranarray(rng.standard_normal((4, 1)).astype(dtype))
+    none, spare = np.empty((0, 3 * n), dtype), rng.standard_normal(3 * n).astype(dtype)
+    assert places((a, b, none), 2, spare) == (a[2].ctypes.data, b[2:].ctypes.data, spare.ctypes.data)
+    for first, last in ((0, 0), (0, n), (2, 3), (1, n - 1)):
+        expected = a.copy(), spare.copy()
+        inside = slice(n, 2 * n) if last == first else slice(n + first, n + last)
+        expected[0][2, inside] *= 2
+        expected[1][inside] *= 2
+        double((a, none), 2, spare, n * size, first, last)
+        assert np.array_equal(a, expected[0])
+        assert np.array_equal(spare, expected[1])
+
+
+def test_addresses_of_rows_and_as_many_as_others():
+    @numba.njit
+    def found(copies, arrays):
+        rows = each.rows_of(copies, arrays)
+        return rows, each.as_many(rows, arrays[:1])
+
+    copies, a = np.zeros((5, 3)), np.zeros((2, 3))
+    rows, one = found(copies, (a, a, a))
+    assert rows == tuple(copies[k].ctypes.data for k in range(3))
+    assert one == rows[:1]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_numbers(dtype):
+    @numba.njit
+    def numbers(array):
+        like = array[0]
+        simd.store_number(simd.address(array), simd.as_number(3, like))
+        return each.as_numbers((1, 2.5, True), like), simd.as_number(7, like), simd.lanes(simd.wide(like))
+
+    array = np.zeros(2, dtype)
+    assert numbers(array) == ((1, 2.5, 1), 7, lanes(dtype, simd.WIDE))
+    assert array.tolist() == [3, 0]
+
+
+def test_integers_are_an_array_in_place():
+    @numba.njit
+    def read(array):
+        seen = simd.integers(simd.address(array), array.size, array.strides[0])
+        return seen.size, seen.sum(), seen[seen.size - 1]
+
+    array = np.arange(20)
+    assert read(array) == (20, 190, 19)
+    assert read(array[::3]) == (7, 63, 18)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("vector", ["line", "wide", "widest"])
+def test_operators(rng, dtype, vector):
+    make = getattr(simd, vector)
+
+    @numba.njit
+    def formula(out, a, b, c):
+        like = make(a.dtype.type(0))
+        x, y = simd.load(simd.address(a), like), simd.load(simd.address(b), like)
+        simd.store(simd.address(out), (x + y) * c - c / (x - c) + (c + y) / x)
+
+    n = lanes(dtype, getattr(simd, vector.upper()))
+    a, b = rng.standard_normal((2, n)).astype(dtype)
+    c = dtype(1.5)
+    out = np.full(n, np.nan, dtype)
+    formula(out, a, b, c)
+    assert np.array_equal(out, (a + b) * c - c / (a - c) + (c + b) / a)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_lanes_chosen_by_comparison(dtype):
+    @numba.njit
+    def choose(out, a, b):
+        like = simd.line(a.dtype.type(0))
+        x, y = simd.load(simd.address(a), like), simd.load(simd.address(b), like)
+        yes, no = like + a.dtype.type(1), like
+        simd.store(simd.address(out), arithmetic.where_greater(x, y, yes, no))
+        simd.store(simd.address(out) + np.uintp(simd.LINE), arithmetic.where_numbers(x, y, yes, no))
+
+    first, second = np.meshgrid([-np.inf, -0.0, 0.0, 2.0, np.nan], [-np.inf, 0.0, 2.0, np.nan])
+    n = lanes(dtype)
+    a, b = (np.resize(x.ravel(), (-(-x.size // n), n)).astype(dtype) for x in (first, second))
+    for x, y in zip(a, b, strict=True):
+        out = np.full((2, n), np.nan, dtype)
+        choose(out, x, y)
+        assert np.array_equal(out, np.stack([x > y, ~np.isnan(x) & ~np.isnan(y)]))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_lines_of_a_wider_vector_are_added_one_after_the_other(rng, dtype):
+    @numba.njit
+    def total(out, line, wide):
+        zero = out.dtype.type(0)
+        begin = simd.load(simd.address(line), simd.line(zero))
+        simd.store(simd.address(out), arithmetic.add_lines(begin, simd.load(simd.address(wide), simd.wide(zero))))
+
+    n = lanes(dtype)
+    line, wide = rng.standard_normal(n).astype(dtype), rng.standard_normal((4, n)).astype(dtype)
+    out = np.full(n, np.nan, dtype)
+    total(out, line, wide)
+    assert np.array_equal(out, (((line + wide[0]) + wide[1]) + wide[2]) + wide[3])

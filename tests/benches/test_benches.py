@@ -73,6 +73,21 @@ def test_timing_in_turn_turns_the_order():
     assert 0 < low <= mid <= high
 
 
+def test_short_calls_are_warmed_up_before_each_sample(monkeypatch):
+    monkeypatch.setattr(measure, "WARM_SECONDS", 6.5)
+    monkeypatch.setattr(measure, "_seconds", lambda call, number: [call() for _ in range(number)].pop())
+    calls = {"short": 0, "long": 0}
+
+    def call(name, seconds):
+        calls[name] += 1
+        return seconds
+
+    short, long = measure.in_turn([lambda: call("short", 2.0), lambda: call("long", 7.0)], rounds=4, sample_seconds=5.0)
+    assert calls == {"short": 2 + 4 * (3 + 3), "long": 2 + 4}
+    assert short.samples.tolist() == [2.0] * 4
+    assert long.samples.tolist() == [7.0] * 4
+
+
 def test_ratios_are_of_pairs():
     slow, fast = measure.Timing(np.array([4.0, 40.0, 8.0])), measure.Timing(np.array([1.0, 20.0, 2.0]))
     assert slow.ratio_to(fast)[1] == 4.0

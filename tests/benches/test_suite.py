@@ -138,6 +138,29 @@ def test_a_copy_writes_all_that_it_says(nwritten, nread):
     assert not target.base[target.size :].any()
 
 
+def test_a_copy_goes_through_memory(monkeypatch):
+    """One call after another reads other bytes, until all have been read."""
+    monkeypatch.setattr(roofline, "FAR", 5 << 20)
+    read = []
+    monkeypatch.setattr(roofline, "_stream_copy", lambda target, source, *_: read.append(source.ctypes.data))
+    _, copy = roofline.streaming_copy(1 << 20)
+    for _ in range(6):
+        copy()
+    assert np.diff(read).tolist() == [1 << 20] * 4 + [-4 << 20]
+    assert roofline.times_to_pass(1 << 30) == 1
+
+
+def test_rows_are_read_and_scaled():
+    table = np.arange(100 * 16, dtype=np.float32).reshape(100, 16)
+    ids = np.array([3, 3, 99, 0])
+    read = roofline.reading(table, ids)
+    read()
+    assert read.args[0].sum() == table[ids].sum()
+    before = table.copy()
+    roofline.scaling([table], ids)()
+    np.testing.assert_array_equal(table, before)
+
+
 def test_bandwidth_is_bytes_over_time(monkeypatch):
     class Timing:
         median = 0.5
