@@ -39,7 +39,7 @@ Parameters
 weight : (N, D) float32 or float64
     Changed in place at `rows` alone.
 state : tuple of (N, D) or (N, 1), dtype of weight
-    Likewise; how many, and what, is said above.
+    Likewise; how many, and what, is said above. Rows are changed fastest where all arrays begin at cache lines.
 grad : (L, D) float32 or float64
     Read at `positions` alone; not wider than `weight`, must not overlap what is written.
 rows : (U,) int64
