@@ -89,7 +89,7 @@ def main(arguments=None):
     if not 1 <= options.threads <= numba.config.NUMBA_NUM_THREADS:
         parser.error(f"--threads must be in [1, {numba.config.NUMBA_NUM_THREADS}]")
 
-    console = rich.console.Console(width=None if sys.stdout.isatty() else 178)
+    console = rich.console.Console(width=None if sys.stdout.isatty() else 196)
     comparison.set_threads(options.threads)
     for peer, remedy in comparison.PEERS.items():
         if not comparison.has(peer):
