@@ -19,6 +19,9 @@ RULES = [
     (optim.RowWiseAdagrad(lr=LR), None, None, "EXACT_ROWWISE_ADAGRAD", 8.0),
     (optim.Adam(lr=LR), "SparseAdam", 12.0, None, None),
 ]
+LEAST = "the rows alone"
+"""Instead of a peer: what no step can do without."""
+
 TORCH = {name: f"torch sparse {name}" for _, name, *_ in RULES if name}
 FBGEMM = {name: f"FBGEMM TBE {name.removeprefix('EXACT_')}" for *_, name, _ in RULES if name}
 MEANS = {("update", TORCH[name]): target for _, name, target, *_ in RULES if name}
@@ -130,4 +133,4 @@ def update(quick):
                 equal = _same_tables(ours, theirs, table, other)
                 yield Comparison(case, peer, ours, theirs, target / 2, equal, nbytes)
             ours, least = _fastemb_step(rule, table, ids, offsets, dy), _least(table, arrays, ids)
-            yield Comparison(case, "the rows alone", ours, least, None, _unchanged(least, table), nbytes)
+            yield Comparison(case, LEAST, ours, least, None, _unchanged(least, table), nbytes)

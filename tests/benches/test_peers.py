@@ -122,3 +122,24 @@ def test_a_wrong_row_pass_is_found(monkeypatch):
     (made,) = (made for made in cases.CASES["roof"](True) if made.peer == "scaling the rows")
     with pytest.raises(AssertionError):
         made.equal()
+
+
+def test_means_and_what_they_would_be_at_the_least():
+    def record(case, peer, ratio):
+        return {
+            "id": "update",
+            "case": case,
+            "peer": peer,
+            "ratio": ratio,
+            "ratio_q1": ratio / 2,
+            "ratio_q3": ratio * 2,
+        }
+
+    sgd = "torch sparse SGD"
+    both = [record("a", sgd, 2.0), record("a", cases.LEAST, 0.5), record("b", sgd, 8.0)]
+    mean, *others = peers.means_of(both)
+    assert (mean["ratio_q1"], mean["ratio"], mean["ratio_q3"]) == pytest.approx((2.0, 4.0, 8.0))
+    assert (mean["target"], mean["holds"]) == (5.0, False)
+    assert not others  # of one case nobody knows the least
+    mean, least = peers.means_of([*both, record("b", cases.LEAST, 0.5)])
+    assert (least["peer"], least["ratio"], least["target"], least["holds"]) == (sgd, pytest.approx(8.0), None, None)
