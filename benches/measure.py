@@ -56,11 +56,12 @@ def in_turn(calls, rounds=ROUNDS, sample_seconds=SAMPLE_SECONDS):
         call()
         once = max(_seconds(call, 1), 1e-9)
         numbers.append(max(1, math.ceil(sample_seconds / once)))
-        before.append(int(WARM_SECONDS / once) if sample_seconds > 0 else 0)
+        before.append(WARM_SECONDS if sample_seconds > 0 and once < WARM_SECONDS else 0)
     samples = np.empty((len(calls), rounds))
     for r in range(rounds):
         for i in np.roll(np.arange(len(calls)), r):
-            for _ in itertools.repeat(None, before[i]):
+            until = time.perf_counter() + before[i]
+            while time.perf_counter() < until:
                 calls[i]()
             samples[i, r] = _seconds(calls[i], numbers[i])
     return [Timing(row) for row in samples]

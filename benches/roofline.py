@@ -82,8 +82,8 @@ def _scale_rows(table, rows, factor, bounds):
                 at += np.uintp(simd.LINE)
 
 
-def scaling(tables, rows):
-    """A call that multiplies rows of each table by 1: every row is read and written once, and nothing else is.
+def scaling(tables, rows, factor=1):
+    """A call that multiplies rows of each table: every row is read and written once, and nothing else is.
 
     By as many threads as Numba is set to; rows are a multiple of `simd.LINE` bytes.
     """
@@ -92,7 +92,7 @@ def scaling(tables, rows):
 
     def call():
         for table in tables:
-            _scale_rows(table, rows, table.dtype.type(1), bounds)
+            _scale_rows(table, rows, table.dtype.type(factor), bounds)
 
     return call
 

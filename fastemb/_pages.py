@@ -30,7 +30,8 @@ def read_ahead(array: NDArray[Any], rows: NDArray[Any]) -> None:
 
     Does not wait for them.
     """
-    if array.base is None:  # as most are
+    base = array.base
+    if base is None or (type(base) is np.ndarray and base.base is None):  # as most are
         return
     file = mapping(array)
     if file is None or _ADVICE is None or rows.dtype.kind not in "iu" or not array[:1].flags.c_contiguous:

@@ -28,7 +28,7 @@ def large(quick):
 
 
 def _batches(ids, num_rows, nbytes):
-    """Row numbers, and the same moved by as many rows that a call with the next ones finds no row in a cache."""
+    """Row numbers, and the same moved by so many rows that in a large table the next call finds none in a cache."""
     times = roofline.times_to_pass(nbytes)
     return ((ids + num_rows * k // times) % num_rows for k in range(times))
 

@@ -20,7 +20,7 @@ RULES = [
     (optim.Adam(lr=LR), "SparseAdam", 12.0, None, None),
 ]
 LEAST = "the rows alone"
-"""Instead of a peer: what no step can do without."""
+"""Instead of a peer: an estimate of what no step can do without."""
 
 TORCH = {name: f"torch sparse {name}" for _, name, *_ in RULES if name}
 FBGEMM = {name: f"FBGEMM TBE {name.removeprefix('EXACT_')}" for *_, name, _ in RULES if name}
@@ -73,7 +73,7 @@ def _fbgemm_step(name, table, ids, offsets, dy):
 
 
 def _least(table, arrays, ids):
-    """A call that does what no step can do without: read the rows, then read and write the distinct ones.
+    """A call that does what a step can hardly do without: read the rows, then read and write the distinct ones.
 
     Nothing of what it is to find out about indices or to compute, and no row of a gradient.
     """

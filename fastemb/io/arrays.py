@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _lines
 from .._arrays import as_table
 from .._compat import as_dtype, optional
 from .._progress import progress_bar
@@ -104,7 +103,7 @@ def _copy(
 ) -> NDArray[Any]:
     """A new table with row i of the file at ``to[i]``; -1: left out."""
     rows = int(to.max(initial=-1)) + 1
-    weight = _lines.empty((rows, width), words.wanted.dtype or dtype.newbyteorder("="))
+    weight = np.empty((rows, width), words.wanted.dtype or dtype.newbyteorder("="))
     row_bytes = width * dtype.itemsize
     with progress_bar(words.path.name, len(to) * row_bytes, progress, of_bytes=True) as advance:
         for block in blocks(len(to) if weight.size else 0, row_bytes):

@@ -116,13 +116,14 @@ def _catch_up_pass(add_series: Any, rule: Any) -> tuple[Any, Any]:
 
     @jit(fastmath=EXACT)
     def do_rows(weight, state, last, rows, rates, growth, terms, groups, centres, hyper, start, stop):
+        arrays = (weight, *state)
         total = np.empty(weight.shape[1], weight.dtype)
         series = np.empty(TERMS, np.float64)
         now = np.int64(rates.size - 1)
         last_ahead = np.uintp(max(stop - AHEAD, 0))
         for u in range(np.uintp(start), np.uintp(stop)):
             if u < last_ahead:
-                ask_for((weight, *state), rows[u + np.uintp(AHEAD)])
+                ask_for(arrays, rows[u + np.uintp(AHEAD)])
             row = np.uintp(rows[u])
             since = last[row]
             missed = now - since

@@ -30,23 +30,16 @@ def any_strided(arrays):
 
 
 @jit(fastmath=EXACT, inline=True)
-def _copy_out(arrays, row, copies):
-    """Write a row of each array into the row of `copies` with its number."""
+def _copy_row(arrays, row, copies, back):
+    """A row of each array into the row of `copies` with its number, or `back`."""
     number = np.uintp(0)
     for array in literal_unroll(arrays):
         if array.shape[0] > 0:
             for j in range(np.uintp(array.shape[1])):
-                copies[number, j] = array[row, j]
-        number += np.uintp(1)
-
-
-@jit(fastmath=EXACT, inline=True)
-def _copy_back(arrays, row, copies):
-    number = np.uintp(0)
-    for array in literal_unroll(arrays):
-        if array.shape[0] > 0:
-            for j in range(np.uintp(array.shape[1])):
-                array[row, j] = copies[number, j]
+                if back:
+                    array[row, j] = copies[number, j]
+                else:
+                    copies[number, j] = array[row, j]
         number += np.uintp(1)
 
 
@@ -133,7 +126,7 @@ def make_change_row(rule, of_row):
         spare = simd.address(scratch) + np.uintp(len(arrays)) * np.uintp(scratch.strides[0])
         coming_places = each.addresses(arrays, coming_row, spare)
         if strided:
-            _copy_out(arrays, row, scratch)
+            _copy_row(arrays, row, scratch, False)
             places = each.rows_of(scratch, arrays)
         else:
             places = each.addresses(arrays, row, spare)
@@ -169,6 +162,6 @@ def make_change_row(rule, of_row):
                 each.store_between(columns, here, (new, *state), first, last)
             at += simd.LINE
         if strided:
-            _copy_back(arrays, row, scratch)
+            _copy_row(arrays, row, scratch, True)
 
     return change_row

@@ -15,7 +15,7 @@ STREAM_ABOVE = 16 << 20
 """Bytes of output from which rows are written past the caches: it would not stay there, and reading it first costs."""
 
 PREFETCH_ABOVE = 1 << 20
-"""Bytes of a table from which its rows are asked for before they are read."""
+"""Bytes of a table from which its rows are asked for before they are read, if the output stays in the caches."""
 
 
 @jit(fastmath=EXACT)
@@ -67,6 +67,8 @@ def _copy_rows_streamed(out, weight, indices, start, stop):
     for k in range(np.uintp(start), np.uintp(stop)):
         source = base + np.uintp(indices[k]) * stride
         coming = base + np.uintp(indices[min(k + ahead, last)]) * stride
+        simd.prefetch(coming)  # and its last line, which the loop may not reach
+        simd.prefetch(coming + row_bytes - np.uintp(1))
         at = (np.uintp(0) - target) & np.uintp(simd.LINE - 1)
         if at > 0:
             if k > np.uintp(start):

@@ -137,8 +137,8 @@ def _rmsprop(weight, state, total, numbers):
         variance = arithmetic.where_greater(zero, variance, zero, variance)
     d = total / (arithmetic.sqrt(variance) + eps)
     if mu != 0:
-        d = mu * buf + d
-    return weight * decay - lr * d, (v_new, mean, d)
+        d = buf = mu * buf + d
+    return weight * decay - lr * d, (v_new, mean, buf)
 
 
 @jit(fastmath=EXACT, inline=True)

@@ -225,7 +225,7 @@ class Pass:
     Attributes
     ----------
     rule : jitted function
-        As for `fastemb.kernels.cpu.runs.row_pass`, for `n` columns of one row.
+        ``rule(weight, state, row, total, hyper)`` changes `n` columns of a row in place, given their summed gradient.
     measure : function, optional
         For a rule that needs to know a number of the whole row: ``measure(form, add_run)`` makes the piece
         ``(grad, partial, positions, coefficients, lo, hi, columns) -> (number, sums)``: the number is appended to

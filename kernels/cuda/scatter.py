@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from ..cpu.scatter import _segment_sum
 from . import check, launch
 from .check import GOOD
 from .group import grouped
@@ -21,6 +20,7 @@ from .intrin import (
     u32,
     u64,
 )
+from .rules import _segment_sum
 from .runs import Pass, row_pass, start_row_pass
 
 AT_ONCE = 4

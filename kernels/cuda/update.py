@@ -1,18 +1,15 @@
 """Optimizer steps on the touched rows alone: gradients summed over duplicates and applied in one pass.
 
-The rules are the functions of `fastemb.kernels.cpu.update`, compiled for the device, with `n` columns of a row.
+What the rules of `fastemb.kernels.cpu.update` state for vectors, `rules` states for the numbers of a lane.
 """
 
 import functools
 from typing import Any
 
-import numpy as np
 from numba import types
 
 from .. import accumulator
-from ..cpu.jit import EXACT, jit
-from ..cpu.update import _adagrad, _adam, _ftrl, _momentum, _rmsprop, _sgd
-from ..cpu.update import _rowwise_adagrad as _rowwise_adagrad_of_cpu
+from ..cpu import update as cpu
 from . import check, launch
 from .fold import device_function
 from .group import grouped
@@ -30,6 +27,7 @@ from .intrin import (
     u64,
 )
 from .launch import team_mask
+from .rules import _adagrad, _adam, _ftrl, _momentum, _rmsprop, _rowwise_adagrad, _sgd
 from .runs import Form, Pass, row_pass, start_row_pass
 
 LINE = 64
@@ -112,29 +110,17 @@ def make_mean_of_squares(form: Form, add_run):
     return mean_of_squares
 
 
-@jit(fastmath=EXACT, inline=True)
-def _rowwise_adagrad(weight, state, row, total, hyper):
-    """`fastemb.kernels.cpu.update._rowwise_adagrad` for some columns; hyper (lr, decay, eps, mean(G**2))."""
-    (squares,) = state
-    lr = weight.dtype.type(hyper[0])
-    decay = weight.dtype.type(hyper[1])
-    eps = weight.dtype.type(hyper[2])
-    new = squares[row, 0] + weight.dtype.type(hyper[3])
-    squares[row, 0] = new
-    rate = lr / (np.sqrt(new) + eps)
-    for j in range(total.size):
-        weight[row, j] = weight[row, j] * decay - rate * total[j]
+def _row_pass(rule, measure=None):
+    return row_pass(rule, __name__, of=getattr(cpu, rule.__name__), measure=measure)
 
 
-sgd_range, sgd = row_pass(_sgd, __name__)
-momentum_range, momentum = row_pass(_momentum, __name__)
-adagrad_range, adagrad = row_pass(_adagrad, __name__)
-rowwise_adagrad_range, rowwise_adagrad = row_pass(
-    _rowwise_adagrad, __name__, of=_rowwise_adagrad_of_cpu, measure=make_mean_of_squares
-)
-rmsprop_range, rmsprop = row_pass(_rmsprop, __name__)
-adam_range, adam = row_pass(_adam, __name__)
-ftrl_range, ftrl = row_pass(_ftrl, __name__)
+sgd_range, sgd = _row_pass(_sgd)
+momentum_range, momentum = _row_pass(_momentum)
+adagrad_range, adagrad = _row_pass(_adagrad)
+rowwise_adagrad_range, rowwise_adagrad = _row_pass(_rowwise_adagrad, make_mean_of_squares)
+rmsprop_range, rmsprop = _row_pass(_rmsprop)
+adam_range, adam = _row_pass(_adam)
+ftrl_range, ftrl = _row_pass(_ftrl)
 
 PASSES = {
     "sgd": Pass(_sgd),

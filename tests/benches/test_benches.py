@@ -1,6 +1,7 @@
 """The benchmark programs: streams, workloads, and what the headline writes."""
 
 import datetime
+import itertools
 import json
 import subprocess
 import sys
@@ -74,6 +75,8 @@ def test_timing_in_turn_turns_the_order():
 
 
 def test_short_calls_are_warmed_up_before_each_sample(monkeypatch):
+    clock = itertools.count(step=2.0)  # a call of 2 seconds between two looks at it
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: next(clock))
     monkeypatch.setattr(measure, "WARM_SECONDS", 6.5)
     monkeypatch.setattr(measure, "_seconds", lambda call, number: [call() for _ in range(number)].pop())
     calls = {"short": 0, "long": 0}
@@ -83,7 +86,7 @@ def test_short_calls_are_warmed_up_before_each_sample(monkeypatch):
         return seconds
 
     short, long = measure.in_turn([lambda: call("short", 2.0), lambda: call("long", 7.0)], rounds=4, sample_seconds=5.0)
-    assert calls == {"short": 2 + 4 * (3 + 3), "long": 2 + 4}
+    assert calls == {"short": 2 + 4 * (3 + 3), "long": 2 + 4}  # as many to warm up as there are in a sample
     assert short.samples.tolist() == [2.0] * 4
     assert long.samples.tolist() == [7.0] * 4
 

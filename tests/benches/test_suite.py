@@ -156,9 +156,10 @@ def test_rows_are_read_and_scaled():
     read = roofline.reading(table, ids)
     read()
     assert read.args[0].sum() == table[ids].sum()
-    before = table.copy()
-    roofline.scaling([table], ids)()
-    np.testing.assert_array_equal(table, before)
+    expected, rows = table.copy(), np.unique(ids)
+    expected[rows] *= 2
+    roofline.scaling([table], rows, 2)()
+    np.testing.assert_array_equal(table, expected)
 
 
 def test_bandwidth_is_bytes_over_time(monkeypatch):

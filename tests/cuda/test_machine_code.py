@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numba import types
 
-from fastemb.kernels.cpu import update
+from fastemb.kernels.cuda import rules
 from fastemb.kernels.cuda.intrin import (
     add_rn,
     fma_rn,
@@ -82,8 +82,8 @@ def test_plain_and_shared_accesses(capability):
 
 @targets
 @pytest.mark.parametrize("n", [4, 2, 1])
-def test_rule_of_the_cpu_stays_in_registers_and_is_not_fused(capability, n):
-    code = compile_kernel(make_rule(update._adam, n), ADAM, capability=capability, launch_bounds=BOUNDS)
+def test_a_rule_stays_in_registers_and_is_not_fused(capability, n):
+    code = compile_kernel(make_rule(rules._adam, n), ADAM, capability=capability, launch_bounds=BOUNDS)
     assert code.fused == []
     assert (code.local, code.spills, code.stack) == ([], 0, 0)
     assert code.registers <= 64
@@ -91,17 +91,17 @@ def test_rule_of_the_cpu_stays_in_registers_and_is_not_fused(capability, n):
     assert all("slowpath" in name for name in code.calls)
     assert ".rn.f32" in code.ptx
     assert ".ftz" not in code.ptx
-    assert compile_kernel(make_rule(update._adam, n), ADAM, capability=capability, fma=True).fused
+    assert compile_kernel(make_rule(rules._adam, n), ADAM, capability=capability, fma=True).fused
 
 
 @pytest.mark.parametrize("n", [4, 2, 1])
-def test_rule_of_the_cpu_has_the_same_bits(rng, n):
+def test_a_rule_has_the_bits_of_the_cpu(rng, n):
     given = [rng.standard_normal(600).astype(np.float32) for _ in range(4)]
     given[2] = np.abs(given[2]) * np.float32(1e-30)
     expected = [x[None].copy() for x in given]
     hyper = 1e-3, 0.999, 0.1, 1e-3, 1e-8
-    update._adam(expected[0], (expected[1], expected[2]), 0, expected[3][0], np.array(hyper))
-    Kernel(make_rule(update._adam, n), ADAM)[8, 128, 3](*given, hyper)
+    rules._adam(expected[0], (expected[1], expected[2]), 0, expected[3][0], np.array(hyper))
+    Kernel(make_rule(rules._adam, n), ADAM)[8, 128, 3](*given, hyper)
     for got, wanted in zip(given, expected, strict=True):
         np.testing.assert_array_equal(got.view(np.uint32), wanted[0].view(np.uint32))
 
@@ -118,7 +118,7 @@ RULES = {
 
 @pytest.mark.parametrize("name", RULES)
 def test_every_rule_that_is_plain_numba_is_the_same_on_a_device(rng, name):
-    rule, (widths, count) = getattr(update, name), RULES[name]
+    rule, (widths, count) = getattr(rules, name), RULES[name]
     rows = types.float32[:, ::1]
 
     def kernel(weight, state, total, hyper):
