@@ -7,7 +7,7 @@ from . import arithmetic, each, simd  # noqa: F401  rules are made of the operat
 from .fold import AHEAD, scaled_term
 from .jit import EXACT, jit
 
-SHORT = 16
+SHORT = 2
 """Positions of a run that is summed where it is used, line by line; longer ones are summed first, row by row."""
 
 TERMS_AHEAD = AHEAD
