@@ -81,7 +81,7 @@ def behind_a_line(array, nbytes):
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("width", [0, 1, 31, 64, 100])
+@pytest.mark.parametrize("width", [0, 1, 31, 32, 64, 100])
 @pytest.mark.parametrize("behind", [(0, 0), (16, 16), (0, 16)])
 def test_rows_of_any_width_wherever_they_begin(rng, rule, dtype, width, behind):
     weight, state, grad, *runs, hyper = problem(rng, rule, dtype, width=width)
