@@ -1,6 +1,5 @@
 """asv: how times grow with indices L, width D and table rows N: exponents of fitted power laws."""
 
-import functools
 import statistics
 
 import numba
@@ -8,26 +7,31 @@ import numpy as np
 import threadpoolctl
 
 import fastemb
-from fastemb import optim
+from fastemb import _lines, optim
 
-from . import devices, measure, shapes
+from . import devices, measure, roofline, shapes
 
-SMALLEST = {"L": 128, "D": 256, "N": 1024}
+SMALLEST = {"L": 2048, "D": 128, "N": 1024}
 """Of a sweep, and what the other two are meanwhile."""
 
 FITS, ROUNDS = 3, 7
-STEPS = 7
-"""Sizes of a sweep, each twice the one before."""
+STEPS = 5
+"""Sizes of a sweep, each twice the one before. A lookup writes the largest as it does the smallest: into the caches."""
 
-DISTINCT = 32
+DISTINCT = 4
 """Rows that the indices name: few, so that they stay in one cache however wide they are."""
 
 HOT = 8
 """Indices of a bag."""
 
+NEXT_TO_NOTHING = 16
+"""Indices, or columns, of a problem whose time is the fixed cost of a call."""
+
 
 def sizes(axis):
-    """The problems of a sweep, smallest first: L, D and N each."""
+    """The problems of a sweep, L, D and N each: smallest first, in L and D after one of `NEXT_TO_NOTHING`."""
+    if axis != "N":
+        yield SMALLEST | {axis: NEXT_TO_NOTHING}
     for k in range(STEPS):
         yield SMALLEST | {axis: SMALLEST[axis] << k}
 
@@ -36,42 +40,60 @@ def _ids(length, num_rows):
     return np.random.default_rng(0).permutation(num_rows)[np.arange(length) % DISTINCT]
 
 
-def lookup(length, width, num_rows):
+class FarMemory:
+    """Arrays of ones that no cache holds, for what grows with a problem: else a line bends wherever a cache ends."""
+
+    def __init__(self):
+        self._all = _lines.empty((roofline.FAR // 4,), np.dtype(np.float32))
+        self._all[:] = 1
+        self._at = 0
+
+    def take(self, length, width):
+        """A (length, width) array behind the one taken before, from the begin again after the last."""
+        if self._at + length * width > self._all.size:
+            self._at = 0
+        begin, self._at = self._at, self._at + length * width
+        return self._all[begin : self._at].reshape(length, width)
+
+
+def lookup(length, width, num_rows, memory):
     """A lookup into memory that is there."""
     table, ids = shapes.table(num_rows, width), _ids(length, num_rows)
-    return functools.partial(fastemb.gather, table, ids, out=np.empty((length, width), np.float32))
+    return lambda: fastemb.gather(table, ids, out=memory.take(length, width))
 
 
-def scatter_add(length, width, num_rows):
+def scatter_add(length, width, num_rows, memory):
     """Rows added into a table."""
-    return functools.partial(
-        fastemb.scatter_add, shapes.table(num_rows, width), _ids(length, num_rows), shapes.gradient(length, width)
-    )
+    table, ids = shapes.table(num_rows, width), _ids(length, num_rows)
+    return lambda: fastemb.scatter_add(table, ids, memory.take(length, width))
 
 
-def bag(length, width, num_rows):
+def bag(length, width, num_rows, memory):
     """Sums of 8 rows each."""
     table, ids, offsets = shapes.table(num_rows, width), _ids(length, num_rows), np.arange(0, length, HOT)
-    return functools.partial(fastemb.embedding_bag, table, ids, offsets, mode="sum")
+    return lambda: fastemb.embedding_bag(table, ids, offsets, mode="sum", out=memory.take(offsets.size, width))
 
 
-def step(length, width, num_rows):
-    """A step of Adam."""
-    rule, table = optim.Adam(), shapes.table(num_rows, width)
-    return functools.partial(rule.step, table, rule.init(table), _ids(length, num_rows), shapes.gradient(length, width))
+def step(length, width, num_rows, memory):
+    """A step of Adam, of more indices than the others, for its fixed cost is larger."""
+    length *= 4
+    rule, table, ids = optim.Adam(), shapes.table(num_rows, width), _ids(length, num_rows)
+    state = rule.init(table)
+    return lambda: rule.step(table, state, ids, memory.take(length, width))
 
 
-def one_hot(length, width, num_rows):
-    """The product with a one-hot matrix, of half of the indices."""
-    ids = _ids(length // 2, num_rows)
-    return functools.partial(np.matmul, fastemb.one_hot(ids, num_rows), shapes.table(num_rows, width))
+def one_hot(length, width, num_rows, memory):
+    """The product with a one-hot matrix, of fewer indices than the others, for it takes so much longer."""
+    length //= 32
+    table, matrix = shapes.table(num_rows, width), fastemb.one_hot(_ids(length, num_rows), num_rows)
+    return lambda: np.matmul(matrix, table, out=memory.take(length, width))
 
 
 def slope(amounts, times, axis):
     """Exponent p of ``time ~ amount**p``, the slope of a line through the logarithms by least squares.
 
-    In L and D of what the problems take beyond the smallest of them, so that the fixed cost of a call bends no line:
-    1 for any cost that grows in proportion. In N, where lookups do not grow at all, of the times themselves.
+    In L and D of what the problems take beyond the first of them, so that the fixed cost of a call bends no line: 1 for
+    any cost that grows in proportion. In N, where lookups do not grow at all, of the times themselves.
     """
     amounts, times = np.array(amounts, float), np.array(times, float)
     if axis != "N":
@@ -84,13 +106,13 @@ def exponent(make, axis, rounds=ROUNDS):
 
     On one thread: where a second one begins to help, a line bends.
     """
-    problems = list(sizes(axis))
+    problems, memory = list(sizes(axis)), FarMemory()
     before = numba.get_num_threads()
     numba.set_num_threads(1)
     try:
         with threadpoolctl.threadpool_limits(1):
             # Each fit has arrays of its own, all kept: where they lie in the caches' sets is worth a tenth.
-            calls = [[make(p["L"], p["D"], p["N"]) for p in problems] for _ in range(FITS)]
+            calls = [[make(p["L"], p["D"], p["N"], memory) for p in problems] for _ in range(FITS)]
             fits = [measure.in_turn(of_this, rounds) for of_this in calls]
     finally:
         numba.set_num_threads(before)
