@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .._arrays import as_table
 from .._compat import as_dtype, optional
 from .._progress import progress_bar
-from .files import BLOCK, replacing
+from .files import BLOCK
 from .rows import Wanted, Words
 
 _FLOATS = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
@@ -39,7 +39,7 @@ def read_npy(path: Path, wanted: Wanted, progress: bool | None) -> tuple[None, N
 
 
 def read_safetensors(path: Path, wanted: Wanted, progress: bool | None) -> tuple[Words | None, NDArray[Any]]:
-    """The tensor "weight", or the only one, and the words in the tensor "words" if it is as `save_safetensors` does."""
+    """The tensor "weight", or the only one, and the words in "words" if that is as `save_vectors` writes it."""
     module = _safetensors("safetensors")
     optional("ml_dtypes")  # makes bfloat16 known to NumPy
     try:
@@ -123,16 +123,6 @@ def npy_header(weight: NDArray[Any]) -> bytes:
     described = np.lib.format.dtype_to_descr(weight.dtype)
     np.lib.format.write_array_header_1_0(header, {"descr": described, "fortran_order": False, "shape": weight.shape})
     return header.getvalue()
-
-
-def save_safetensors(path: Path, weight: NDArray[Any], words: Sequence[str] | None) -> None:
-    """The table as "weight", the words, one a line, as UTF-8 in the uint8 tensor "words"."""
-    module = _safetensors("safetensors.numpy")
-    tensors = {"weight": np.ascontiguousarray(weight, weight.dtype.newbyteorder("="))}
-    if words is not None:
-        tensors["words"] = np.frombuffer("\n".join(words).encode(), np.uint8)
-    with replacing(path) as temporary:
-        module.save_file(tensors, temporary)
 
 
 def _safetensors(name: str) -> Any:

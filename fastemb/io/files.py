@@ -6,10 +6,7 @@ import contextlib
 import gzip
 import importlib
 import io
-import os
 import re
-import secrets
-import stat
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,6 +14,7 @@ from typing import IO, Any, NamedTuple
 
 from .._compat import optional
 from .._progress import progress_bar
+from .atomic import replacing
 
 BLOCK = 1 << 16
 """Bytes read or written at a time."""
@@ -107,29 +105,9 @@ def without_compression(path: Path) -> tuple[str, str | None]:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A name in the folder of `path` for a new file, which takes the place of `path` if there was no error."""
-    target = Path(os.path.realpath(path))  # a link stays one
-    if target.exists() and not target.is_file():
-        msg = f"{path} is not a file"
-        raise ValueError(msg)
-    temporary = target.with_name(f".fastemb-{secrets.token_hex(8)}")
-    try:
-        temporary.touch(exist_ok=False)
-        mode = (target if target.exists() else temporary).stat().st_mode
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.chmod(stat.S_IMODE(mode))  # safetensors makes a file of its own, for its owner alone
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
 def writing(path: Path, compression: str | None) -> Iterator[IO[bytes] | gzip.GzipFile]:
     """A file to write, compressed if so asked, that takes the place of `path` if there was no error."""
-    with replacing(path) as temporary, temporary.open("wb", BLOCK) as raw:
+    with replacing(path) as raw:
         if compression is None:
             yield raw
         elif compression == "gzip":  # neither the temporary name nor the time: the same data give the same file

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from .. import _options
 from .._arrays import as_table
 from .._progress import progress_bar
-from . import arrays, binary, formats, text
+from . import arrays, binary, formats, tensors, text
+from .atomic import replacing
 from .files import writing
 
 
@@ -41,13 +42,12 @@ def save_vectors(
         By default from the suffix: "npy" for .npy, "safetensors" for .safetensors, "word2vec-binary" for .bin,
         "fasttext" for .vec, "word2vec" for .txt.
     progress : bool, optional
-        A progress bar on stderr, by bytes of the table; "safetensors" has none. By default on a terminal, if rich is
-        installed.
+        A progress bar on stderr, by bytes of the table. By default on a terminal, if rich is installed.
 
     Raises
     ------
     ImportError
-        safetensors, or rich for ``progress=True``, is not installed.
+        rich, for ``progress=True``, is not installed.
     OSError
         The file cannot be written.
     TypeError
@@ -85,7 +85,7 @@ def save_vectors(
     table = as_table(weight)
     texts = None if words is None else _checked(words, len(table))
     if kind == "safetensors":
-        arrays.save_safetensors(path, table, texts)
+        _save_tensors(path, table, texts, progress)
         return
     header, encode = _encoding(kind, table, texts)
     rows, row_bytes = len(table), table.shape[1] * table.itemsize
@@ -97,6 +97,15 @@ def save_vectors(
         for block in arrays.blocks(rows, row_bytes):
             file.write(encode(table[block], [] if texts is None else texts[block]))
             advance((block.stop - block.start) * row_bytes)
+
+
+def _save_tensors(path: Path, table: NDArray[Any], words: Sequence[str] | None, progress: bool | None) -> None:
+    named = {"weight": table}
+    if words is not None:
+        named["words"] = np.frombuffer("\n".join(words).encode(), np.uint8)
+    total = sum(array.nbytes for array in named.values())
+    with replacing(path) as file, progress_bar(path.name, total, progress, of_bytes=True) as advance:
+        tensors.write(file, named, {}, advance)
 
 
 def _checked(words: Iterable[str], rows: int) -> list[str]:
