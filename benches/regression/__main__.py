@@ -39,7 +39,7 @@ def parser():
     made.add_argument("--builds", type=Path, default=ROOT / "build" / "regression", help="where wheels are kept")
     made.add_argument("--output", type=Path, default=Path("build"), help="folder of regression.json and .md (build)")
     made.add_argument("--ratios", action="store_true", help="instead: fastemb / NumPy in this process against floors")
-    made.add_argument("--write", action="store_true", help="with --ratios: write the floors of this machine")
+    made.add_argument("--write", action="store_true", help="with --ratios: write down what this machine shows")
     made.add_argument("--selftest", action="store_true", help="instead: ten gates whose verdicts are known")
     made.add_argument(
         "--times", type=int, default=selftest.TIMES, help=f"with --selftest: gates of each kind ({selftest.TIMES})"

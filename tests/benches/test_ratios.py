@@ -20,10 +20,16 @@ def tiny(function=fastemb.gather, dtype=np.float32):
     return lambda: lambda: function(np.ones((4096, 32), dtype), np.arange(4096))
 
 
+def floors_file(folder, *shown):
+    """The file of machines that have shown some ratios."""
+    path = folder / "floors.json"
+    path.write_text(json.dumps({"machines": {f"m{k}": {"ratios": of_one} for k, of_one in enumerate(shown)}}))
+    return path
+
+
 @pytest.mark.parametrize(("floor", "code"), [(1e-9, 0), (1e9, 1)])
 def test_floors(tmp_path, capsys, floor, code):
-    path = tmp_path / "floors.json"
-    path.write_text(json.dumps({"floors": {"tiny": floor}}))
+    path = floors_file(tmp_path, {"tiny": 2 * floor})
     assert ratios.check(CONSOLE, path=path, made={"tiny": tiny()}) == code
     out = capsys.readouterr().out
     assert ("Below its floor: tiny is" in out) == bool(code)
@@ -31,35 +37,39 @@ def test_floors(tmp_path, capsys, floor, code):
 
 
 def test_a_missing_floor(tmp_path, capsys):
-    (tmp_path / "floors.json").write_text(json.dumps({"floors": {}}))
-    assert ratios.check(CONSOLE, path=tmp_path / "floors.json", made={"tiny": tiny()}) == 2
+    path = floors_file(tmp_path, {"another": 1.0})
+    assert ratios.check(CONSOLE, path=path, made={"tiny": tiny()}) == 2
     assert "No floor for tiny" in capsys.readouterr().out
 
 
-def test_floors_are_half_of_what_was_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(ratios, "ratio_of", lambda make, rounds=1: 12.345)
-    assert ratios.check(CONSOLE, write=True, path=tmp_path / "floors.json", made={"tiny": None}) == 0
-    kept = json.loads((tmp_path / "floors.json").read_text())
-    assert kept["floors"] == {"tiny": 6.2}
-    assert kept["machine"]
-    assert kept["versions"]["numpy"] == np.__version__
+def test_floors_are_half_of_the_least_that_was_seen(tmp_path, monkeypatch):
+    seen = iter([20.0, 12.345, 30.0])
+    monkeypatch.setattr(ratios, "ratio_of", lambda make, rounds=1: next(seen))
+    path = floors_file(tmp_path, {"tiny": 50.0, "other": 8.0}, {"other": 6.0})
+    assert ratios.check(CONSOLE, write=True, path=path, made={"tiny": None}) == 0
+    kept = json.loads(path.read_text())
+    assert ratios.floors(kept) == {"tiny": 6.0, "other": 3.0}
+    (added,) = (of_one for name, of_one in kept["machines"].items() if name not in ("m0", "m1"))
+    assert added["ratios"] == {"tiny": 12}
+    assert added["versions"]["numpy"] == np.__version__
 
 
 def test_a_call_that_leaves_the_compiled_kernels_is_found(tmp_path, capsys):
-    (tmp_path / "floors.json").write_text(json.dumps({"floors": {"half": 1e-9}}))
-    assert ratios.check(CONSOLE, path=tmp_path / "floors.json", made={"half": tiny(dtype=np.float16)}) == 1
+    path = floors_file(tmp_path, {"half": 1e-9})
+    assert ratios.check(CONSOLE, path=path, made={"half": tiny(dtype=np.float16)}) == 1
     assert "half is 0 times as fast" in capsys.readouterr().out
 
 
 def test_one_retry_before_failing(tmp_path, monkeypatch):
     seen = iter([1.0, 30.0])
     monkeypatch.setattr(ratios, "ratio_of", lambda make, rounds=1: next(seen))
-    (tmp_path / "floors.json").write_text(json.dumps({"floors": {"tiny": 20}}))
-    assert ratios.check(CONSOLE, path=tmp_path / "floors.json", made={"tiny": None}) == 0
+    path = floors_file(tmp_path, {"tiny": 40})
+    assert ratios.check(CONSOLE, path=path, made={"tiny": None}) == 0
 
 
 def test_every_case_has_a_floor():
-    assert set(json.loads(ratios.FLOORS.read_text())["floors"]) == set(ratios.CASES)
+    machines = json.loads(ratios.FLOORS.read_text())["machines"].values()
+    assert all(set(of_one["ratios"]) == set(ratios.CASES) for of_one in machines)
 
 
 @pytest.mark.parametrize("name", ratios.CASES)
