@@ -13,14 +13,16 @@ import warnings
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import numpy as np, fastemb
-    from fastemb.kernels import cpu
     from fastemb.kernels.cpu import jit
-    runs = np.array([1]), np.array([0, 2]), np.arange(2)
-    table, state = np.ones((4, 3)), (np.ones((4, 3)), np.ones((4, 3)))
-    cpu.adam(table, state, np.ones((2, 3)), *runs, np.empty(0), (1.0, 1.0, 1.0, 1.0, 0.0), False)
-    assert table.tolist() == [[1, 1, 1], [0, 0, 0], [1, 1, 1], [1, 1, 1]], table  # m = 2, v = 4
+    from fastemb.kernels.cpu.group import _cut_packed
+    rows, starts, positions, count = np.full((4, 4), -1)
+    keys = np.array([1 << 2 | 0, 1 << 2 | 2, 3 << 2 | 1], np.uint64)
+    _cut_packed(rows, starts, positions, count, keys, 3, 2, 9, 0)  # of a factory, and soon compiled
+    found = rows[:2].tolist(), starts[:3].tolist(), positions[:3].tolist(), count[0]
+    assert found == ([1, 3], [0, 2, 3], [0, 2, 1], 2), found
+    table = np.ones((4, 3))
     assert fastemb.gather(table, [3]).tolist() == [[1, 1, 1]]
-hits = sum(sum(k.stats.cache_hits.values()) for k in (cpu.gather_range, cpu.adam_range))
+hits = sum(sum(k.stats.cache_hits.values()) for k in (fastemb.kernels.cpu.gather_range, _cut_packed))
 print(fastemb.__file__, jit.cache_folder(), hits, len(caught), sep="\\n")
 for warning in caught:
     print(warning.category.__name__, warning.message)
@@ -75,9 +77,9 @@ def test_no_folder_can_be_written(copied):
 def test_a_folder_that_is_gone_at_the_first_call(copied, tmp_path):
     cache = tmp_path / "cache"
     code = WORK.replace(
-        "    table, state =",
+        "    rows, starts, positions, count =",
         f"    import shutil, pathlib, fastemb.kernels.cpu; cache = pathlib.Path({str(cache)!r})\n"
-        "    shutil.rmtree(cache); cache.write_text('')\n    table, state =",
+        "    shutil.rmtree(cache); cache.write_text('')\n    rows, starts, positions, count =",
     )
     *_, warned, text = run(code, copied, NUMBA_CACHE_DIR=str(cache))
     assert warned == "1"
@@ -153,23 +155,20 @@ for name in NAMES:
     assert run(code.replace("NAMES", "('ascent', 'sgd')"), copied) == ["1.0", "-1.0"]
 
 
-def test_rules_that_two_processes_compiled_are_told_apart(copied):
-    """Each process counts its functions from one, so code of two rules could come to the third under one name."""
+def test_kernels_that_two_processes_compiled_are_told_apart(copied):
+    """Each process counts its functions from one, so code of two kernels could come to the third under one name."""
     code = """
 import numpy as np, fastemb
-from fastemb import optim
-for rule in RULES:
-    table = np.zeros((2, 1))
-    state = rule.init(table)
-    for _ in range(2):
-        rule.step(table, state, [1], np.ones((1, 1)))
-    print(table[1, 0].round(6))
+table = np.array([[1.0], [2.0]])
+print(fastemb.gather(table, [1])[0, 0])
+for mode in MODES:
+    print(fastemb.embedding_bag(table, [[0, 1]], mode=mode)[0, 0])
 """
-    rules = {"optim.Adam(lr=0.1)": "-0.2", "optim.Momentum(lr=0.1, momentum=0.5)": "-0.25"}
-    run(code.replace("RULES", "[optim.SGD(lr=0.1)]"), copied)  # from here on each process compiles its rule alone
-    for rule, moved in rules.items():
-        assert run(code.replace("RULES", f"[{rule}]"), copied) == [moved]
-    assert run(code.replace("RULES", f"[{', '.join(rules)}]"), copied) == [*rules.values()]
+    modes = {"sum": "3.0", "max": "2.0"}
+    run(code.replace("MODES", "[]"), copied)  # from here on each process compiles its kernel alone
+    for mode, pooled in modes.items():
+        assert run(code.replace("MODES", f"['{mode}']"), copied) == ["2.0", pooled]
+    assert run(code.replace("MODES", f"{list(modes)}"), copied) == ["2.0", *modes.values()]
 
 
 def test_variants_have_files_of_their_own(copied):
