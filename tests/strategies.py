@@ -36,7 +36,7 @@ def out_of_range(num_rows, lo, hi, first):
     return exactly(text + (NOTE if lo < 0 else ""))
 
 
-def run_python(code, *, folder=None, **environment):
+def run_python(code, *, folder=None, timeout=300, **environment):
     """What a process of its own prints when it runs `code`; variables set to None are unset."""
     done = subprocess.run(
         [sys.executable, "-W", "error", "-W", "ignore:.*fork:DeprecationWarning", "-c", code],
@@ -44,7 +44,7 @@ def run_python(code, *, folder=None, **environment):
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=timeout,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -11,6 +11,7 @@ from typing import Any
 
 import numba
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numpy.typing import NDArray
 
 EXACT: frozenset[str] = frozenset()
 """No fastmath flag: IEEE results in the order written, so `cpu` and `reference` agree bit for bit."""
@@ -143,6 +144,8 @@ def jit(*, fastmath: frozenset[str], parallel: bool = False, inline: bool = Fals
             parallel=parallel,
             fastmath=set(fastmath),
             forceinline=inline,
+            no_cfunc_wrapper=True,
+            no_cpython_wrapper=inline,
         )
         if cache_wanted():
             try:
@@ -152,6 +155,16 @@ def jit(*, fastmath: frozenset[str], parallel: bool = False, inline: bool = Fals
         return kernel
 
     return decorate
+
+
+def read_only(array: NDArray[Any]) -> NDArray[Any]:
+    """A view of an array that may not be written.
+
+    Numba compiles for such arrays and for others apart, a rule in some seconds: what is only read is made one of these.
+    """
+    view = array.view()
+    view.setflags(write=False)
+    return view
 
 
 def cache_folder() -> str | None:

@@ -17,7 +17,7 @@ from . import each, simd, threads
 from .change import SHORT, TERMS_AHEAD, any_strided, contiguous, make_change_row, no_memory, nothing_of_a_row, one_term
 from .check import first_bad
 from .fold import address_or_0, sum_rows, sum_rows_any
-from .jit import EXACT, jit
+from .jit import EXACT, jit, read_only
 from .rows import prefetch
 
 _NONE = np.empty(0, np.int64)
@@ -244,6 +244,7 @@ def row_pass(rule: Any, of_row: Any = nothing_of_a_row, remembers: Any = no_memo
 
     def driver(weight, state, grad, rows, starts, positions, coefficients, hyper, scale_grad_by_freq):
         count = rows.size
+        grad = read_only(grad)
         row_bytes = weight.shape[1] * weight.itemsize
         parts = threads.chunks(row_bytes * (int(starts[count]) + 2 * count * (1 + len(state))))
         if parts == 1:
