@@ -8,7 +8,10 @@ from .fold import AHEAD, scaled_term
 from .jit import EXACT, jit
 
 SHORT = 2
-"""Positions of a run that is summed where it is used, line by line; longer ones are summed first, row by row."""
+"""Positions of a run that is summed where it is used, line by line; longer ones are summed first, row by row.
+
+`sum_terms` knows of two.
+"""
 
 TERMS_AHEAD = AHEAD
 """Rows of the gradient between the one that is read and the one that is asked for."""
@@ -94,6 +97,35 @@ def sum_part(run, at, like):
 
 
 @jit(fastmath=EXACT, inline=True)
+def is_plain(run):
+    """Whether a run has no coefficients and no divisor."""
+    return run[9] == 0 and run[10] == 1
+
+
+@jit(fastmath=EXACT, inline=True)
+def terms_of(run):
+    """Of a run of one or two: where the first term lies, and the second, or 0, and one that comes later."""
+    where, _, begin, end, source, stride, positions, step, last_term, _, _, _ = run
+    second, coming = np.uintp(0), np.uintp(0)
+    if begin < end:
+        second = source + simd.number(positions + begin * step, np.uintp(0)) * stride
+        coming = min(begin + np.uintp(TERMS_AHEAD), last_term)
+        coming = source + simd.number(positions + coming * step, np.uintp(0)) * stride
+    return where, second, coming
+
+
+@jit(fastmath=EXACT, inline=True)
+def sum_terms(terms, at, like):
+    """A vector of the sum of `terms_of` a plain run, `at` bytes from its begin."""
+    where, second, coming = terms
+    total = like + simd.load(where + at, like)
+    if second != 0:
+        simd.prefetch_vector(coming + at, like)
+        total = total + simd.load(second + at, like)
+    return total
+
+
+@jit(fastmath=EXACT, inline=True)
 def nothing_of_a_row(places, run, total, row_bytes, numbers):
     """For a rule that has the same numbers for every row."""
     return places, run, numbers
@@ -136,30 +168,41 @@ def make_change_row(rule, of_row):
             simd.prefetch(coming_places[-1])
         coming = each.as_many(coming_places, columns)
         line, wide = simd.line(zero), simd.wide(zero)
-        # By lines of the table, so that none is written in two parts where rows do not begin with one; and each beside
-        # the request for one of a row to come, for many requests at once wait for each other.
         at = -np.int64(columns[0] % np.uintp(simd.LINE))
+        if at == 0 and row_bytes % simd.LINE == 0 and is_plain(run):
+            terms = terms_of(run)
+            # Not as a function of the width: inlined for both, that of the wide vector wrote nothing (Numba 0.68).
+            if row_bytes == simd.WIDE:
+                here = np.uintp(0)
+                each.prefetch(coming, here, wide)
+                simd.prefetch_vector(coming_term, wide)
+                old = each.load(columns, here, wide)
+                new, state = rule(old[0], old[1:], sum_terms(terms, here, wide), own)
+                each.store(columns, here, (new, *state))
+            else:
+                for k in range(np.uintp(row_bytes // simd.LINE)):
+                    here = k * np.uintp(simd.LINE)
+                    each.prefetch(coming, here, line)
+                    simd.prefetch(coming_term + here)
+                    full = each.load(columns, here, line)
+                    after, others = rule(full[0], full[1:], sum_terms(terms, here, line), own)
+                    each.store(columns, here, (after, *others))
+            at = row_bytes
+        # Else by lines of the table, so that none is written in two parts where rows do not begin with one. Always each
+        # beside the request for one of a row to come: many requests at once wait for each other.
         while at < row_bytes:
             here, left = np.uintp(at), row_bytes - at
-            # Not as a function of the width: inlined for both, that of the wide vector wrote nothing (Numba 0.68).
-            if at == 0 and left == simd.WIDE:
-                each.prefetch(coming, here, wide)
-                simd.prefetch_vector(coming_term + here, wide)
-                before = each.load(columns, here, wide)
-                after, others = rule(before[0], before[1:], sum_part(run, here, wide), own)
-                each.store(columns, here, (after, *others))
-                break
             each.prefetch(coming, here, line)
             simd.prefetch(coming_term + here)
             if at >= 0 and left >= simd.LINE:
-                old = each.load(columns, here, line)
-                new, state = rule(old[0], old[1:], sum_part(run, here, line), own)
-                each.store(columns, here, (new, *state))
+                whole = each.load(columns, here, line)
+                fresh, kept = rule(whole[0], whole[1:], sum_part(run, here, line), own)
+                each.store(columns, here, (fresh, *kept))
             else:
                 first, last = max(-at, np.int64(0)) // size, min(left, np.int64(simd.LINE)) // size
-                old = each.load_between(columns, here, line, first, last)
-                new, state = rule(old[0], old[1:], sum_part_between(run, here, line, first, last), own)
-                each.store_between(columns, here, (new, *state), first, last)
+                part = each.load_between(columns, here, line, first, last)
+                changed, left_over = rule(part[0], part[1:], sum_part_between(run, here, line, first, last), own)
+                each.store_between(columns, here, (changed, *left_over), first, last)
             at += simd.LINE
         if strided:
             _copy_row(arrays, row, scratch, True)
