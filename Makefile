@@ -1,12 +1,14 @@
 # Every target sets up what it needs in .venv; a second call does not do it again.
 PYTHON ?= python3
 VENV   := .venv
-CUDA   := tests/cuda tests/devices
-BESIDE := tests/io tests/peers tests/sharded tests/interop
 RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
-.PHONY: venv bench peers asv dashboard regress report test test-cpu test-cuda test-beside test-peers test-sorix test-browser test-gate lint clean
+CUDA    := tests/cuda tests/devices
+BENCHES := tests/benches benches
+BESIDE  := tests/io tests/peers tests/sharded tests/interop
+
+.PHONY: venv bench peers asv dashboard regress report test test-cpu test-cuda test-benches test-beside test-peers test-sorix test-browser test-gate lint clean
 
 venv: $(READY)
 
@@ -52,14 +54,17 @@ test-peers: .venv-peers/.ready
 # Kernels for CUDA run in an emulator of one thread: those tests take what the others, who mostly compile, leave of the CPU.
 # Tests marked gpu run on a machine that has one: python benches/device.py.
 test: $(READY)
-	@$(MAKE) --no-print-directory --jobs=2 test-cpu test-cuda test-beside
+	@$(MAKE) --no-print-directory --jobs=2 test-cpu test-cuda test-benches test-beside
 	@$(MAKE) --no-print-directory test-sorix
 
 test-cpu: $(READY)
-	$(RUN) -m pytest --benchmark-disable -m "not browser and not gate and not gpu" $(addprefix --ignore ,$(CUDA) $(BESIDE))
+	$(RUN) -m pytest --benchmark-disable -m "not browser" $(addprefix --ignore ,$(CUDA) $(BENCHES) $(BESIDE))
 
 test-cuda: $(READY)
 	nice -n 19 $(RUN) -m pytest -q --benchmark-disable -m "not gpu" $(CUDA)
+
+test-benches: $(READY)
+	$(RUN) -m pytest -q --benchmark-disable -m "not gate" $(BENCHES)
 
 # Other frameworks, other processes, files.
 test-beside: $(READY)

@@ -144,8 +144,6 @@ def jit(*, fastmath: frozenset[str], parallel: bool = False, inline: bool = Fals
             parallel=parallel,
             fastmath=set(fastmath),
             forceinline=inline,
-            no_cfunc_wrapper=True,
-            no_cpython_wrapper=inline,
         )
         if cache_wanted():
             try:
