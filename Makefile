@@ -5,7 +5,7 @@ RUN    := $(VENV)/bin/python
 READY  := $(VENV)/.ready
 
 CUDA    := tests/cuda tests/devices
-BENCHES := tests/benches benches
+BENCHES := tests/benches
 BESIDE  := tests/io tests/peers tests/sharded tests/interop
 
 .PHONY: venv bench peers asv dashboard regress report test test-cpu test-cuda test-benches test-beside test-peers test-sorix test-browser test-gate lint clean
