@@ -111,15 +111,16 @@ def test_arrays_that_an_option_does_not_need_are_left_alone(rng):
     assert same_bits(results[1][3], buf)
 
 
-@pytest.mark.parametrize("rule", ["momentum", "rmsprop momentum", "rowwise_adagrad"])
 @pytest.mark.parametrize(
-    ("apart", "layout", "of_grad"),
+    ("rule", "apart", "layout", "of_grad"),
     [
-        (slice(None), backwards, np.ascontiguousarray),
-        (slice(0, 1), np.asfortranarray, np.ascontiguousarray),
-        (slice(1, None), backwards, np.asfortranarray),
+        ("momentum", slice(None), backwards, np.ascontiguousarray),
+        ("momentum", slice(0, 1), np.asfortranarray, np.ascontiguousarray),
+        ("momentum", slice(1, None), backwards, np.asfortranarray),
+        ("rmsprop momentum", slice(None), backwards, np.ascontiguousarray),
+        ("rowwise_adagrad", slice(None), backwards, np.ascontiguousarray),
     ],
-    ids=["all", "table", "state"],
+    ids=["all", "table", "state", "all, rmsprop", "all, rowwise_adagrad"],
 )
 def test_columns_apart(rng, rule, apart, layout, of_grad):
     """In the order of columns, or from the last to the first."""
