@@ -73,7 +73,6 @@ print(json.dumps([f"{k.py_func.__qualname__} {types}" for k in kernels for types
 def test_warmup_compiles_what_first_calls_need():
     # By what each process has compiled or found on disk, whoever put it there: so that nothing is compiled twice here.
     code = """
-import sys
 from fastemb import __main__
 assert __main__.main(["warmup", "--dtype", "float32", "--index-dtype", "int64"]) == 0
 """

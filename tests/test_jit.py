@@ -155,20 +155,23 @@ for name in NAMES:
     assert run(code.replace("NAMES", "('ascent', 'sgd')"), copied) == ["1.0", "-1.0"]
 
 
-def test_kernels_that_two_processes_compiled_are_told_apart(copied):
-    """Each process counts its functions from one, so code of two kernels could come to the third under one name."""
+def test_rules_that_two_processes_compiled_are_told_apart(copied):
+    """Each process counts its functions from one, so code of two rules could come to the third under one name."""
     code = """
 import numpy as np, fastemb
-table = np.array([[1.0], [2.0]])
-print(fastemb.gather(table, [1])[0, 0])
-for mode in MODES:
-    print(fastemb.embedding_bag(table, [[0, 1]], mode=mode)[0, 0])
+from fastemb import optim
+for rule in RULES:
+    table = np.zeros((2, 1))
+    state = rule.init(table)
+    for _ in range(2):
+        rule.step(table, state, [1], np.ones((1, 1)))
+    print(table[1, 0].round(6))
 """
-    modes = {"sum": "3.0", "max": "2.0"}
-    run(code.replace("MODES", "[]"), copied)  # from here on each process compiles its kernel alone
-    for mode, pooled in modes.items():
-        assert run(code.replace("MODES", f"['{mode}']"), copied) == ["2.0", pooled]
-    assert run(code.replace("MODES", f"{list(modes)}"), copied) == ["2.0", *modes.values()]
+    rules = {"optim.Adam(lr=0.1)": "-0.2", "optim.Momentum(lr=0.1, momentum=0.5)": "-0.25"}
+    run(code.replace("RULES", "[optim.SGD(lr=0.1)]"), copied)  # from here on each process compiles its rule alone
+    for rule, moved in rules.items():
+        assert run(code.replace("RULES", f"[{rule}]"), copied) == [moved]
+    assert run(code.replace("RULES", f"[{', '.join(rules)}]"), copied) == [*rules.values()]
 
 
 def test_variants_have_files_of_their_own(copied):

@@ -40,7 +40,7 @@ def read_npy(path: Path, wanted: Wanted, progress: bool | None) -> tuple[None, N
 
 def read_safetensors(path: Path, wanted: Wanted, progress: bool | None) -> tuple[Words | None, NDArray[Any]]:
     """The tensor "weight", or the only one, and the words in "words" if that is as `save_vectors` writes it."""
-    module = _safetensors("safetensors")
+    module = _safetensors()
     optional("ml_dtypes")  # makes bfloat16 known to NumPy
     try:
         with module.safe_open(path, framework="np") as file:
@@ -125,8 +125,8 @@ def npy_header(weight: NDArray[Any]) -> bytes:
     return header.getvalue()
 
 
-def _safetensors(name: str) -> Any:
-    module = optional(name)
+def _safetensors() -> Any:
+    module = optional("safetensors")
     if module is None:
         msg = "format 'safetensors' needs the package safetensors: pip install fastemb[io]"
         raise ImportError(msg)

@@ -176,17 +176,17 @@ def make_change_row(rule, of_row):
                 here = np.uintp(0)
                 each.prefetch(coming, here, wide)
                 simd.prefetch_vector(coming_term, wide)
-                old = each.load(columns, here, wide)
-                new, state = rule(old[0], old[1:], sum_terms(terms, here, wide), own)
-                each.store(columns, here, (new, *state))
+                before = each.load(columns, here, wide)
+                after, others = rule(before[0], before[1:], sum_terms(terms, here, wide), own)
+                each.store(columns, here, (after, *others))
             else:
                 for k in range(np.uintp(row_bytes // simd.LINE)):
                     here = k * np.uintp(simd.LINE)
                     each.prefetch(coming, here, line)
                     simd.prefetch(coming_term + here)
-                    full = each.load(columns, here, line)
-                    after, others = rule(full[0], full[1:], sum_terms(terms, here, line), own)
-                    each.store(columns, here, (after, *others))
+                    old = each.load(columns, here, line)
+                    new, state = rule(old[0], old[1:], sum_terms(terms, here, line), own)
+                    each.store(columns, here, (new, *state))
             at = row_bytes
         # Else by lines of the table, so that none is written in two parts where rows do not begin with one. Always each
         # beside the request for one of a row to come: many requests at once wait for each other.
@@ -195,14 +195,14 @@ def make_change_row(rule, of_row):
             each.prefetch(coming, here, line)
             simd.prefetch(coming_term + here)
             if at >= 0 and left >= simd.LINE:
-                whole = each.load(columns, here, line)
-                fresh, kept = rule(whole[0], whole[1:], sum_part(run, here, line), own)
-                each.store(columns, here, (fresh, *kept))
+                old = each.load(columns, here, line)
+                new, state = rule(old[0], old[1:], sum_part(run, here, line), own)
+                each.store(columns, here, (new, *state))
             else:
                 first, last = max(-at, np.int64(0)) // size, min(left, np.int64(simd.LINE)) // size
-                part = each.load_between(columns, here, line, first, last)
-                changed, left_over = rule(part[0], part[1:], sum_part_between(run, here, line, first, last), own)
-                each.store_between(columns, here, (changed, *left_over), first, last)
+                old = each.load_between(columns, here, line, first, last)
+                new, state = rule(old[0], old[1:], sum_part_between(run, here, line, first, last), own)
+                each.store_between(columns, here, (new, *state), first, last)
             at += simd.LINE
         if strided:
             _copy_row(arrays, row, scratch, True)
