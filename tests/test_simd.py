@@ -247,12 +247,12 @@ def test_several_arrays_at_once(rng, dtype):
 
     @numba.njit
     def places(arrays, row, spare):
-        return each.addresses(arrays, np.uintp(row), simd.address(spare))
+        return each.addresses(each.begins(arrays, simd.address(spare)), each.strides(arrays), np.uintp(row))
 
     @numba.njit
     def double(arrays, row, spare, at, first, last):
         like = simd.line(spare.dtype.type(0))
-        found = each.addresses(arrays, np.uintp(row), simd.address(spare))
+        found = each.addresses(each.begins(arrays, simd.address(spare)), each.strides(arrays), np.uintp(row))
         each.prefetch(found, np.uintp(at), like)
         if last > first:
             a, b = each.load_between(found, np.uintp(at), like, first, last)

@@ -97,32 +97,41 @@ def sum_part(run, at, like):
 
 
 @jit(fastmath=EXACT, inline=True)
-def is_plain(run):
-    """Whether a run has no coefficients and no divisor."""
-    return run[9] == 0 and run[10] == 1
+def in_lines(arrays):
+    """Whether rows of the table are whole cache lines, and no array has columns apart."""
+    table = arrays[0]
+    where = simd.address(table) | np.uintp(table.strides[0]) | np.uintp(table.shape[1] * table.itemsize)
+    return where % np.uintp(simd.LINE) == 0 and not any_strided(arrays)
 
 
 @jit(fastmath=EXACT, inline=True)
 def terms_of(run):
-    """Of a run of one or two: where the first term lies, and the second, or 0, and one that comes later."""
+    """Of a plain run of one or two: whether it is two, where they lie, and one that comes later."""
     where, _, begin, end, source, stride, positions, step, last_term, _, _, _ = run
-    second, coming = np.uintp(0), np.uintp(0)
-    if begin < end:
+    several, second, coming = begin < end, np.uintp(0), np.uintp(0)
+    if several:
         second = source + simd.number(positions + begin * step, np.uintp(0)) * stride
         coming = min(begin + np.uintp(TERMS_AHEAD), last_term)
         coming = source + simd.number(positions + coming * step, np.uintp(0)) * stride
-    return where, second, coming
+    return several, where, second, coming
 
 
 @jit(fastmath=EXACT, inline=True)
 def sum_terms(terms, at, like):
-    """A vector of the sum of `terms_of` a plain run, `at` bytes from its begin."""
-    where, second, coming = terms
+    """A vector of the sum of `terms_of` a run, `at` bytes from its begin."""
+    several, where, second, coming = terms
     total = like + simd.load(where + at, like)
-    if second != 0:
+    if several:
         simd.prefetch_vector(coming + at, like)
         total = total + simd.load(second + at, like)
     return total
+
+
+@jit(fastmath=EXACT, inline=True)
+def places_of(arrays, scratch):
+    """Where the arrays begin, and the bytes from a row of each to the next: see `make_change_row`."""
+    spare = simd.address(scratch) + np.uintp(len(arrays)) * np.uintp(scratch.strides[0])
+    return each.begins(arrays, spare), each.strides(arrays)
 
 
 @jit(fastmath=EXACT, inline=True)
@@ -146,50 +155,30 @@ def a_number_of_a_term():
 def make_change_row(rule, of_row):
     """Make the function that changes one row of the arrays (table, then state), given the run of its gradients.
 
-    `scratch` has a row for each array and one more. An array without rows has the last in its place, so that a rule may
-    read and write what an option leaves out; arrays with columns apart are copied there and back.
+    `places` says where the arrays begin, and the bytes from a row of each to the next. `scratch` has a row for each
+    array and one more, which is the only one of an array without rows, so that a rule may read and write what an option
+    leaves out. Arrays with columns apart are copied there and back.
     """
 
     @jit(fastmath=EXACT, inline=True)
-    def change_row(arrays, row, coming_row, run, total, numbers, scratch, strided):
+    def change_row(arrays, places, row, coming_row, run, total, numbers, scratch, strided):
         zero = scratch.dtype.type(0)
         size = np.int64(simd.item_size(zero))
-        row_bytes = arrays[0].shape[1] * size
-        spare = simd.address(scratch) + np.uintp(len(arrays)) * np.uintp(scratch.strides[0])
-        coming_places = each.addresses(arrays, coming_row, spare)
+        row_bytes = scratch.shape[1] * size
+        coming_places = each.addresses(*places, coming_row)
         if strided:
             _copy_row(arrays, row, scratch, False)
-            places = each.rows_of(scratch, arrays)
+            wheres = each.rows_of(scratch, arrays)
         else:
-            places = each.addresses(arrays, row, spare)
+            wheres = each.addresses(*places, row)
         coming_term = run[1]
-        columns, run, own = of_row(places, run, total, np.uintp(row_bytes), numbers)
-        if len(places) > len(columns):
+        columns, run, own = of_row(wheres, run, total, np.uintp(row_bytes), numbers)
+        if len(wheres) > len(columns):
             simd.prefetch(coming_places[-1])
-        coming = each.as_many(coming_places, columns)
-        line, wide = simd.line(zero), simd.wide(zero)
-        at = -np.int64(columns[0] % np.uintp(simd.LINE))
-        if at == 0 and row_bytes % simd.LINE == 0 and is_plain(run):
-            terms = terms_of(run)
-            # Not as a function of the width: inlined for both, that of the wide vector wrote nothing (Numba 0.68).
-            if row_bytes == simd.WIDE:
-                here = np.uintp(0)
-                each.prefetch(coming, here, wide)
-                simd.prefetch_vector(coming_term, wide)
-                before = each.load(columns, here, wide)
-                after, others = rule(before[0], before[1:], sum_terms(terms, here, wide), own)
-                each.store(columns, here, (after, *others))
-            else:
-                for k in range(np.uintp(row_bytes // simd.LINE)):
-                    here = k * np.uintp(simd.LINE)
-                    each.prefetch(coming, here, line)
-                    simd.prefetch(coming_term + here)
-                    old = each.load(columns, here, line)
-                    new, state = rule(old[0], old[1:], sum_terms(terms, here, line), own)
-                    each.store(columns, here, (new, *state))
-            at = row_bytes
-        # Else by lines of the table, so that none is written in two parts where rows do not begin with one. Always each
+        coming, line = each.as_many(coming_places, columns), simd.line(zero)
+        # By lines of the table, so that none is written in two parts where rows do not begin with one. Always each
         # beside the request for one of a row to come: many requests at once wait for each other.
+        at = -np.int64(columns[0] % np.uintp(simd.LINE))
         while at < row_bytes:
             here, left = np.uintp(at), row_bytes - at
             each.prefetch(coming, here, line)
@@ -208,3 +197,28 @@ def make_change_row(rule, of_row):
             _copy_row(arrays, row, scratch, True)
 
     return change_row
+
+
+def make_change_lines(rule, of_row):
+    """Make `change_row` for rows of whole cache lines and plain runs, whose loop has no cases: see `in_lines`."""
+
+    @jit(fastmath=EXACT, inline=True)
+    def change_lines(arrays, places, row, coming_row, run, total, numbers, scratch, strided):
+        line = simd.line(scratch.dtype.type(0))
+        row_bytes = np.uintp(scratch.shape[1] * scratch.itemsize)
+        wheres, coming_places = each.addresses(*places, row), each.addresses(*places, coming_row)
+        coming_term = run[1]
+        columns, run, own = of_row(wheres, run, total, row_bytes, numbers)
+        if len(wheres) > len(columns):
+            simd.prefetch(coming_places[-1])
+        coming, terms = each.as_many(coming_places, columns), terms_of(run)
+        at = np.uintp(0)
+        while at < row_bytes:
+            each.prefetch(coming, at, line)
+            simd.prefetch(coming_term + at)
+            old = each.load(columns, at, line)
+            new, state = rule(old[0], old[1:], sum_terms(terms, at, line), own)
+            each.store(columns, at, (new, *state))
+            at += np.uintp(simd.LINE)
+
+    return change_lines

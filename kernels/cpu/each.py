@@ -11,22 +11,56 @@ from numba.extending import intrinsic
 from . import simd
 
 
+def _of_arrays(context, builder, arrays, values):
+    """(address of the first row, number of rows, bytes from a row to the next) of each array."""
+    for kind, value in zip(arrays, cgutils.unpack_tuple(builder, values), strict=True):
+        struct = context.make_array(kind)(context, builder, value)
+        rows, stride = (cgutils.unpack_tuple(builder, part)[0] for part in (struct.shape, struct.strides))
+        yield builder.ptrtoint(struct.data, ir.IntType(64)), rows, stride
+
+
+def _where_there_are(builder, rows, value, other):
+    return builder.select(builder.icmp_signed("==", rows, rows.type(0)), other, value)
+
+
 @intrinsic
-def addresses(context, arrays, row, spare):
-    """Where a row of each array lies; `spare` for an array that has no rows."""
+def begins(context, arrays, spare):
+    """Where each array begins; `spare` for one that has no rows."""
     result = types.UniTuple(types.uintp, len(arrays))
 
     def codegen(context, builder, signature, arguments):
-        found = []
-        for kind, value in zip(arrays, cgutils.unpack_tuple(builder, arguments[0]), strict=True):
-            struct = context.make_array(kind)(context, builder, value)
-            rows, stride = (cgutils.unpack_tuple(builder, part)[0] for part in (struct.shape, struct.strides))
-            start = builder.ptrtoint(struct.data, ir.IntType(64))
-            where = builder.add(start, builder.mul(arguments[1], stride))
-            found.append(builder.select(builder.icmp_signed("==", rows, rows.type(0)), arguments[2], where))
+        found = _of_arrays(context, builder, arrays, arguments[0])
+        wheres = [_where_there_are(builder, rows, start, arguments[1]) for start, rows, _ in found]
+        return context.make_tuple(builder, result, wheres)
+
+    return result(arrays, types.uintp), codegen
+
+
+@intrinsic
+def strides(context, arrays):
+    """Bytes from a row of each array to the next; 0 for one that has no rows, whose every row is the spare one."""
+    result = types.UniTuple(types.uintp, len(arrays))
+
+    def codegen(context, builder, signature, arguments):
+        found = _of_arrays(context, builder, arrays, arguments[0])
+        return context.make_tuple(
+            builder, result, [_where_there_are(builder, rows, stride, stride.type(0)) for _, rows, stride in found]
+        )
+
+    return result(arrays), codegen
+
+
+@intrinsic
+def addresses(context, begins, strides, row):
+    """Where a row of each array lies."""
+    result = types.UniTuple(types.uintp, len(begins))
+
+    def codegen(context, builder, signature, arguments):
+        pairs = zip(*(cgutils.unpack_tuple(builder, part) for part in arguments[:2]), strict=True)
+        found = [builder.add(start, builder.mul(arguments[2], stride)) for start, stride in pairs]
         return context.make_tuple(builder, result, found)
 
-    return result(arrays, types.uintp, types.uintp), codegen
+    return result(begins, strides, types.uintp), codegen
 
 
 @intrinsic

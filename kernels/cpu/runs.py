@@ -14,7 +14,19 @@ from numba import literal_unroll
 
 from .. import SUM_BLOCK, name_after_rule
 from . import each, simd, threads
-from .change import SHORT, TERMS_AHEAD, any_strided, contiguous, make_change_row, no_memory, nothing_of_a_row, one_term
+from .change import (
+    SHORT,
+    TERMS_AHEAD,
+    any_strided,
+    contiguous,
+    in_lines,
+    make_change_lines,
+    make_change_row,
+    no_memory,
+    nothing_of_a_row,
+    one_term,
+    places_of,
+)
 from .check import first_bad
 from .fold import address_or_0, sum_rows, sum_rows_any
 from .jit import EXACT, jit, read_only
@@ -126,6 +138,56 @@ def ask_for(arrays, row):
         prefetch(start, np.uintp(array.shape[1] * array.itemsize))
 
 
+def _over_runs(change):
+    """Make the loop over runs: the sum of each, as `sum_part` or `sum_terms` takes it, handed to `change`.
+
+    What is the same for all runs comes in numbers, for LLVM takes those that a caller writes out of the loop.
+    """
+
+    @jit(fastmath=EXACT, inline=True)
+    def do(given, readable, weights, by_freq, strided):
+        arrays, grad, rows, starts, positions, coefficients, numbers, scratch, known, longest, start, stop = given
+        zero, one = scratch.dtype.type(0), scratch.dtype.type(1)
+        total, places = scratch[len(arrays) + 1], places_of(arrays, scratch)
+        # Outside of the loop, and as numbers: to pass arrays on costs more than to sum a short run.
+        target, source, stride = simd.address(total), simd.address(grad), np.uintp(grad.strides[0])
+        row_bytes = np.uintp(total.size * total.itemsize)
+        terms, size, step = simd.address(positions), positions.size, np.uintp(positions.strides[0])
+        last_row, last_term = np.uintp(stop - 1), np.uintp(positions.size - 1)
+        divisor = one
+        for u in range(np.uintp(start), np.uintp(stop)):  # unsigned, rows too: Numba wraps signed positions around
+            lo, hi = starts[u], starts[u + np.uintp(1)]
+            if hi - lo > longest:
+                continue
+            if by_freq:
+                divisor = scratch.dtype.type(hi - lo)
+            memory = np.uintp(0)
+            short = readable and 0 < hi - lo <= SHORT
+            if short:
+                place = np.uintp(positions[np.uintp(lo)])
+                first = source + place * stride
+                coming = source + np.uintp(positions[min(np.uintp(lo + TERMS_AHEAD), last_term)]) * stride
+                begin, end = np.uintp(lo + 1), np.uintp(hi)
+                if known.size > 0 and hi - lo == 1:
+                    memory = simd.address(known) + place * simd.item_size(zero)
+            else:
+                if readable:
+                    _sum_terms(target, source, stride, row_bytes, terms, size, step, weights, lo, hi, divisor, zero)
+                else:
+                    _sum_run(total, grad, positions, coefficients, lo, hi, divisor)
+                first = coming = target
+                begin = end = np.uintp(0)
+            # What finds other terms is in every run, though one that is summed has none: what never changes stays in
+            # registers.
+            others = source, stride, terms, step, last_term
+            factors = (weights, divisor) if short else (np.uintp(0), one)
+            run = first, coming, begin, end, *others, *factors, memory
+            coming_row = np.uintp(rows[min(u + np.uintp(AHEAD), last_row)])
+            change(arrays, places, np.uintp(rows[u]), coming_row, run, target, numbers, scratch, strided)
+
+    return do
+
+
 def row_pass(rule: Any, of_row: Any = nothing_of_a_row, remembers: Any = no_memory) -> tuple[Any, Any]:
     """Make the kernel that sums each run's gradient and hands it to `rule`.
 
@@ -150,50 +212,26 @@ def row_pass(rule: Any, of_row: Any = nothing_of_a_row, remembers: Any = no_memo
         The same without ``start`` and ``stop``, over threads.
     """
     change_row = make_change_row(rule, of_row)
+    over_any, over_lines = _over_runs(change_row), _over_runs(make_change_lines(rule, of_row))
 
     @jit(fastmath=EXACT)
     def do_runs(
         weight, state, grad, rows, starts, positions, coefficients, hyper, scale_grad_by_freq, longest, start, stop
     ):
         arrays = (weight, *state)
-        zero, one = weight.dtype.type(0), weight.dtype.type(1)
+        zero = weight.dtype.type(0)
         numbers = each.as_numbers(hyper, zero)
         scratch = np.zeros((len(arrays) + 2, weight.shape[1]), weight.dtype)
-        total = scratch[len(arrays) + 1]
-        strided = any_strided(arrays)
         readable = grad.itemsize == weight.itemsize and contiguous(grad)
-        # Outside of the loop, and as numbers: to pass arrays on costs more than to sum a short run.
-        target, source, stride = simd.address(total), simd.address(grad), np.uintp(grad.strides[0])
-        row_bytes = np.uintp(total.size * total.itemsize)
-        terms, size, step = simd.address(positions), positions.size, np.uintp(positions.strides[0])
         weights = address_or_0(coefficients)
         plain = readable and weights == 0 and not scale_grad_by_freq
-        known = np.full(grad.shape[0] if remembers() and plain and 2 * grad.shape[0] <= stop - start else 0, -one)
-        divisor = one
-        last_row, last_term = np.uintp(stop - 1), np.uintp(positions.size - 1)
-        for u in range(np.uintp(start), np.uintp(stop)):  # unsigned, rows too: Numba wraps signed positions around
-            lo, hi = starts[u], starts[u + np.uintp(1)]
-            if hi - lo > longest:
-                continue
-            if scale_grad_by_freq:
-                divisor = weight.dtype.type(hi - lo)
-            if readable and 0 < hi - lo <= SHORT:
-                place = np.uintp(positions[np.uintp(lo)])
-                first = source + place * stride
-                coming = source + np.uintp(positions[min(np.uintp(lo + TERMS_AHEAD), last_term)]) * stride
-                begin, end = np.uintp(lo + 1), np.uintp(hi)
-                memory = np.uintp(0)
-                if known.size > 0 and hi - lo == 1:
-                    memory = simd.address(known) + place * simd.item_size(zero)
-                run = first, coming, begin, end, source, stride, terms, step, last_term, weights, divisor, memory
-            else:
-                if readable:
-                    _sum_terms(target, source, stride, row_bytes, terms, size, step, weights, lo, hi, divisor, zero)
-                else:
-                    _sum_run(total, grad, positions, coefficients, lo, hi, divisor)
-                run = one_term(target, one)
-            coming_row = np.uintp(rows[min(u + np.uintp(AHEAD), last_row)])
-            change_row(arrays, np.uintp(rows[u]), coming_row, run, target, numbers, scratch, strided)
+        worth_it = remembers() and plain and 2 * grad.shape[0] <= stop - start
+        known = np.full(grad.shape[0] if worth_it else 0, zero - weight.dtype.type(1))
+        given = arrays, grad, rows, starts, positions, coefficients, numbers, scratch, known, longest, start, stop
+        if plain and in_lines(arrays):
+            over_lines(given, True, np.uintp(0), False, False)
+        else:
+            over_any(given, readable, weights, scale_grad_by_freq, any_strided(arrays))
 
     @jit(fastmath=EXACT)
     def range_form(weight, state, grad, rows, starts, positions, coefficients, hyper, scale_grad_by_freq, start, stop):
@@ -231,7 +269,7 @@ def row_pass(rule: Any, of_row: Any = nothing_of_a_row, remembers: Any = no_memo
         arrays = (weight, *state)
         numbers = each.as_numbers(hyper, weight.dtype.type(0))
         scratch = np.zeros((len(arrays) + 2, weight.shape[1]), weight.dtype)
-        total = scratch[len(arrays) + 1]
+        total, places = scratch[len(arrays) + 1], places_of(arrays, scratch)
         strided = any_strided(arrays)
         for u in range(rows.size):
             total[:] = 0
@@ -240,7 +278,7 @@ def row_pass(rule: Any, of_row: Any = nothing_of_a_row, remembers: Any = no_memo
                     total[j] += partial[p, j]
             row, target = np.uintp(rows[u]), simd.address(total)
             run = one_term(target, total.dtype.type(1))
-            change_row(arrays, row, row, run, target, numbers, scratch, strided)
+            change_row(arrays, places, row, row, run, target, numbers, scratch, strided)
 
     def driver(weight, state, grad, rows, starts, positions, coefficients, hyper, scale_grad_by_freq):
         count = rows.size
