@@ -38,6 +38,11 @@ class Timing:
         return tuple(float(q) for q in np.quantile(self.samples / other.samples, (0.25, 0.5, 0.75)))
 
 
+def joined(timings):
+    """The samples of several timings of one call as one timing."""
+    return Timing(np.concatenate([timing.samples for timing in timings]))
+
+
 def _seconds(call, number):
     start = time.perf_counter()
     for _ in itertools.repeat(None, number):

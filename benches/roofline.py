@@ -82,44 +82,74 @@ def _scale_rows(table, rows, factor, bounds):
                 at += np.uintp(simd.LINE)
 
 
+@jit(fastmath=EXACT, parallel=True)
+def _scale_numbers(column, rows, factor, bounds):
+    start, stride = simd.address(column), np.uintp(column.strides[0])
+    for c in numba.prange(bounds.size - 1):
+        last = np.uintp(bounds[c + 1] - 1)
+        for u in range(np.uintp(bounds[c]), np.uintp(bounds[c + 1])):
+            simd.prefetch(start + np.uintp(rows[min(u + np.uintp(AHEAD), last)]) * stride)
+            at = start + np.uintp(rows[u]) * stride
+            simd.store_number(at, simd.number(at, factor) * factor)
+
+
 def scaling(tables, rows, factor=1):
     """A call that multiplies rows of each table: every row is read and written once, and nothing else is.
 
-    By as many threads as Numba is set to; rows are a multiple of `simd.LINE` bytes.
+    By as many threads as Numba is set to; rows are one number, or a multiple of `simd.LINE` bytes.
     """
     parts = numba.get_num_threads()
     bounds = np.array([rows.size * c // parts for c in range(parts + 1)])
 
     def call():
         for table in tables:
-            _scale_rows(table, rows, table.dtype.type(factor), bounds)
+            scale = _scale_rows if table.shape[1] > 1 else _scale_numbers
+            scale(table, rows, table.dtype.type(factor), bounds)
 
     return call
 
 
 @jit(fastmath=EXACT, parallel=True)
-def _read_rows(sums, table, ids, bounds):
+def _read_rows(sums, out, table, ids, bounds):
     start, stride = simd.address(table), np.uintp(table.strides[0])
     row_bytes = np.uintp(table.shape[1] * table.itemsize)
+    whole = row_bytes - row_bytes % np.uintp(simd.LINE)
+    left = np.int64((row_bytes - whole) // np.uintp(table.itemsize))
     for c in numba.prange(bounds.size - 1):
         last, total = np.uintp(bounds[c + 1] - 1), simd.line(table.dtype.type(0))
+        ones = simd.line(table.dtype.type(1))
+        share = out.size * bounds[c] // ids.size, out.size * bounds[c + 1] // ids.size
+        in_line = simd.lanes(ones)
+        to, written = np.uintp(share[0] // in_line * simd.LINE), np.uintp(share[1] // in_line * simd.LINE)
         for k in range(np.uintp(bounds[c]), np.uintp(bounds[c + 1])):
-            at = start + np.uintp(ids[k]) * stride
+            row = start + np.uintp(ids[k]) * stride
             coming = start + np.uintp(ids[min(k + np.uintp(AHEAD), last)]) * stride
-            stop = at + row_bytes
-            while at < stop:
-                simd.prefetch(coming)
-                total = arithmetic.add(total, simd.load(at, total))
+            at = np.uintp(0)
+            while at < whole:
+                simd.prefetch(coming + at)
+                total = arithmetic.add(total, simd.load(row + at, total))
+                if to < written:
+                    simd.stream(simd.address(out) + to, ones)
+                    to += np.uintp(simd.LINE)
                 at += np.uintp(simd.LINE)
-                coming += np.uintp(simd.LINE)
+            if left > 0:
+                simd.prefetch(coming + at)
+                total = arithmetic.add(total, simd.load_first(row + at, total, left))
+            simd.prefetch(coming + row_bytes - np.uintp(1))
+        while to < written:  # what is left where rows are not whole lines
+            simd.stream(simd.address(out) + to, ones)
+            to += np.uintp(simd.LINE)
         sums[c] = arithmetic.sum_lanes(total)
+        simd.fence()
 
 
-def reading(table, ids):
+def reading(table, ids, out=None):
     """A call that reads rows of a table, one for each index, and does no more with them than add all numbers.
 
-    By as many threads as Numba is set to; rows are a multiple of `simd.LINE` bytes.
+    Meanwhile it writes ones past the caches to `out`, a contiguous array that begins at a cache line: as much as a
+    lookup has to move, but none of what it writes waits for what it reads. By as many threads as Numba is set to.
     """
     parts = numba.get_num_threads()
     bounds = np.array([ids.size * c // parts for c in range(parts + 1)])
-    return functools.partial(_read_rows, np.empty(parts, table.dtype), table, ids, bounds)
+    written = np.empty(0, table.dtype) if out is None else out.reshape(-1)
+    return functools.partial(_read_rows, np.empty(parts, table.dtype), written, table, ids, bounds)

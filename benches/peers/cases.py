@@ -160,6 +160,3 @@ CASES: dict[str, Callable[[bool], Iterator[Comparison]]] = {
 
 MEANS: dict[tuple[str, str], float] = {("bag", "torch embedding_bag"): 1.2, **update.MEANS, **interop.MEANS}
 """(id, peer): the least geometric mean of the ratios over the cases."""
-
-LEAST = update.LEAST
-"""Of a case: what no way to its result can do without."""

@@ -23,7 +23,8 @@ class Comparison:
 
     `target` is the least ratio of peer time to fastemb time, None where the figure is for the record; `nbytes` is what
     has to move, for the share of copy bandwidth; `equal` raises unless both give the same; `samples` is how often each
-    is timed, 0 for the usual number.
+    is timed, 0 for the usual number. `limit` moves what no way can do without moving, and does nothing else: a target
+    that it does not reach is out of reach on this machine.
     """
 
     case: str
@@ -34,6 +35,7 @@ class Comparison:
     equal: Callable[[], None]
     nbytes: int = 0
     samples: int = 0
+    limit: Callable[[], object] | None = None
 
 
 def has(module):

@@ -13,7 +13,7 @@ def table(records):
     grid = rich.table.Table(title="Peer time / fastemb time", box=rich.box.SIMPLE_HEAD, title_justify="left")
     for name in ("id", "case", "peer"):
         grid.add_column(name, no_wrap=True)
-    for name in ("fastemb", "peer", "ratio", "(quartiles)", "of copy", "target", ""):
+    for name in ("fastemb", "peer", "ratio", "(quartiles)", "of copy", "limit", "target", ""):
         grid.add_column(name, justify="right", no_wrap=True)
     previous = None
     for r in records:
@@ -27,17 +27,23 @@ def table(records):
             ratio(r["ratio"]),
             f"{ratio(r['ratio_q1'])} to {ratio(r['ratio_q3'])}",
             "" if r["roof"] is None else f"{100 * r['roof']:.0f} %",
-            "" if r["target"] is None else ratio(r["target"]),
-            {None: "", True: "holds", False: "[bold]not reached[/bold]"}[r["holds"]],
+            *("" if r[key] is None else ratio(r[key]) for key in ("limit", "target")),
+            f"[bold]{words_of(r)}[/bold]" if r["holds"] is False and r["reachable"] else words_of(r),
         )
         previous = r["id"]
     return grid
 
 
+def words_of(record):
+    """What became of a target; a record of before there were limits says nothing of its reach."""
+    not_reached = "not reached" if record.get("reachable", True) else "out of reach"
+    return {None: "", True: "holds", False: not_reached}[record["holds"]]
+
+
 def verdict(record):
     """What the numbers of a comparison mean, in words: whether it is a loss, whether its target holds."""
     words = ["loss"] if record["ratio"] < 1 else []
-    words += {None: [], True: ["target holds"], False: ["target not reached"]}[record["holds"]]
+    words += [f"target {words_of(record)}"] if record["target"] is not None else []
     return ", ".join(words)
 
 

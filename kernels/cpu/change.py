@@ -212,7 +212,14 @@ def make_change_lines(rule, of_row):
         if len(wheres) > len(columns):
             simd.prefetch(coming_places[-1])
         coming, terms = each.as_many(coming_places, columns), terms_of(run)
-        at = np.uintp(0)
+        at, wide = np.uintp(0), simd.wide(scratch.dtype.type(0))
+        while at + np.uintp(simd.WIDE) <= row_bytes:
+            each.prefetch(coming, at, wide)
+            simd.prefetch_vector(coming_term + at, wide)
+            before = each.load(columns, at, wide)
+            after, others = rule(before[0], before[1:], sum_terms(terms, at, wide), own)
+            each.store(columns, at, (after, *others))
+            at += np.uintp(simd.WIDE)
         while at < row_bytes:
             each.prefetch(coming, at, line)
             simd.prefetch(coming_term + at)

@@ -5,7 +5,7 @@ import numpy as np
 from . import simd
 from .jit import EXACT, jit
 
-AHEAD_BYTES = 1 << 13
+AHEAD_BYTES = 1 << 15
 """How far the rows that are asked for run ahead of the one that is worked on."""
 
 NEAREST, FARTHEST = 4, 32
