@@ -212,8 +212,9 @@ def all_indices(indices: Indices, num_rows: int) -> Indices:
 
 def as_table(weight: Any, name: str = "weight", *, write: bool = False) -> Table:
     """A two-dimensional float array that kernels may read, or with `write` change in place."""
-    if type(weight) is np.ndarray and weight.dtype in _KERNEL_FLOATS and weight.ndim == 2 and not write:
-        return weight
+    if type(weight) is np.ndarray and weight.dtype in _KERNEL_FLOATS and weight.ndim == 2:
+        if not write or weight.flags.carray:
+            return weight
     if not is_array(weight):
         msg = f"{name} must be an array, got {type_name(weight)}"
         raise TypeError(msg)
@@ -318,9 +319,11 @@ def as_gradient(
 
     Python numbers have no dtype of their own and take the accumulation dtype.
     """
+    wanted = accumulator(dtype)
+    if type(grad) is type(like) is np.ndarray and grad.dtype == wanted and grad.shape == shape:
+        return grad
     require_host(grad, name, like, like_name)
     array = as_array(grad, name)
-    wanted = accumulator(dtype)
     leaves = None if isinstance(grad, np.ndarray) else _python_leaves(grad)
     if leaves is not None and any(isinstance(x, (bool, np.bool)) for x in leaves.flat):
         msg = f"{name} must be real numbers that cast safely to {wanted}, got a list that holds bool"

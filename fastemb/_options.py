@@ -46,6 +46,8 @@ def real(
     infinite: bool = False,
 ) -> float:
     """A float within limits; TypeError for what is not a number, ValueError outside, for NaN, and for unasked inf."""
+    if type(value) is float and above is None and below is None and at_least <= value < math.inf:
+        return value  # every step asks for its rate
     if isinstance(value, (str, bytes, bool, np.bool, np.complexfloating)) or np.ndim(value) != 0:  # type: ignore[arg-type]
         msg = f"{name} must be a real number, got {value!r}"
         raise TypeError(msg)
