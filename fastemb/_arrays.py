@@ -212,9 +212,9 @@ def all_indices(indices: Indices, num_rows: int) -> Indices:
 
 def as_table(weight: Any, name: str = "weight", *, write: bool = False) -> Table:
     """A two-dimensional float array that kernels may read, or with `write` change in place."""
-    if type(weight) is np.ndarray and weight.dtype in _KERNEL_FLOATS and weight.ndim == 2:
-        if not write or weight.flags.carray:
-            return weight
+    plain = type(weight) is np.ndarray and weight.dtype in _KERNEL_FLOATS and weight.ndim == 2
+    if plain and (not write or weight.flags.carray):
+        return weight  # type: ignore[no-any-return]
     if not is_array(weight):
         msg = f"{name} must be an array, got {type_name(weight)}"
         raise TypeError(msg)

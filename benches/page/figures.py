@@ -139,7 +139,7 @@ def _axis(name, records, places, words):
 @_styled
 def peers(records):
     """Ratios of each id, on one axis throughout, losses and missed targets marked in words."""
-    ends = [r[key] for r in records for key in ("ratio_q1", "ratio_q3", "target") if r[key] is not None]
+    ends = [r[key] for r in records for key in ("ratio_q1", "ratio_q3", "limit", "target") if r[key] is not None]
     for number, (name, piece) in enumerate(_pieces(records)):
         places = _places(piece)
         words = [", ".join(filter(None, (report.ratio(r["ratio"]), peers_report.verdict(r)))) for r in piece]

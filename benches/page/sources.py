@@ -90,9 +90,9 @@ FIELDS = {
     },
     "peers": {
         **dict.fromkeys(("id", "case", "peer"), _text),
-        **dict.fromkeys(("fastemb_ms", "peer_ms", "roof", "target"), _or_none(_positive)),
+        **dict.fromkeys(("fastemb_ms", "peer_ms", "roof", "limit", "target"), _or_none(_positive)),
         **dict.fromkeys(("ratio", "ratio_q1", "ratio_q3"), _positive),
-        "holds": lambda value: value in (None, True, False),
+        **dict.fromkeys(("holds", "reachable"), lambda value: value in (None, True, False)),
     },
     "train": {
         "model": _text,
@@ -114,7 +114,7 @@ TOGETHER = {
         len({r[key] is None for key in ("speedup", "speedup_q1", "speedup_q3")}) == 1
         and (r["op"] != "one-hot matmul" or r["speedup"] is not None)
     ),
-    "peers": lambda r: (r["target"] is None) == (r["holds"] is None),
+    "peers": lambda r: (r["target"] is None) == (r["holds"] is None) == (r["reachable"] is None),
     "train": lambda r: len(r["loss"]) == len(r["seconds"]) and r["seconds"][1] > 0,
     "regression": lambda _: True,
 }

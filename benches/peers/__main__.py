@@ -17,8 +17,8 @@ from . import cases, comparison, report
 
 COPY_BYTES = 1 << 28
 
-LONGER = 3
-"""How many times as long a comparison is measured whose quartiles lie on both sides of its target."""
+AT_MOST = 3
+"""How often a comparison is measured of which it is not clear on which side of its target it is."""
 
 
 def copy_bandwidth():
@@ -27,16 +27,17 @@ def copy_bandwidth():
     return 2 * COPY_BYTES / measure.in_turn([copy], rounds=9)[0].median
 
 
-def record_of(name, made, rounds, bandwidth):
-    """Check a comparison, time it, and say whether its target holds."""
+def measured(made, rounds, before):
+    """Check a comparison and time it; the timings, with the rounds of those of before."""
     made.equal()
     calls = [made.ours, made.theirs, *([made.limit] if made.limit else [])]
-    how = {"rounds": made.samples, "sample_seconds": 0.0} if made.samples else {"rounds": rounds}
-    ours, theirs, *limit = timings = measure.in_turn(calls, **how)
-    low, _, high = theirs.ratio_to(ours)
-    if made.target is not None and low < made.target <= high and not made.samples:  # not clear on which side it is
-        more = [measure.in_turn(calls, **how) for _ in range(LONGER - 1)]
-        ours, theirs, *limit = (measure.joined(of_one) for of_one in zip(timings, *more, strict=True))
+    timings = measure.in_turn(calls, made.samples, 0.0) if made.samples else measure.in_turn(calls, rounds)
+    return [measure.joined(of_one) for of_one in zip(before, timings, strict=True)] if before else timings
+
+
+def record_of(name, made, timings, bandwidth):
+    """What timings say of a comparison, and whether its target holds."""
+    ours, theirs, *limit = timings
     times = {
         "fastemb_ms": ours.median * 1e3,
         "peer_ms": theirs.median * 1e3,
@@ -70,12 +71,11 @@ def _geometric_mean(numbers):
     return math.exp(statistics.fmean(map(math.log, numbers)))
 
 
-def with_means(records):
-    """The records of an id, and one for each geometric mean over its cases that has a target.
+def means_of(records):
+    """A record for each geometric mean over cases that has a target.
 
     Such a target and the least that it asks of every case are one: if the mean is out of reach, so are they.
     """
-    means = []
     for (name, peer), target in cases.MEANS.items():
         found = [r for r in records if (r["id"], r["peer"]) == (name, peer)]
         if len(found) < 2:
@@ -84,10 +84,36 @@ def with_means(records):
         limits = [r["limit"] for r in found]
         limit = None if None in limits else _geometric_mean(limits)
         mean = _record(name, f"geometric mean of {len(found)} cases", peer, ratios, target, limit)
-        means.append(mean)
         for r in found:
             r["reachable"] = r["reachable"] and mean["reachable"]
-    return [*records, *means]
+        yield mean
+
+
+def _is_unclear(record):
+    """Whether the quartiles of a ratio lie on both sides of its target, which may be reached."""
+    return bool(record["reachable"]) and record["ratio_q1"] < record["target"] <= record["ratio_q3"]
+
+
+def compared(name, quick, rounds, bandwidth, tell):
+    """The records of an id.
+
+    What is unclear, or part of an unclear mean, is measured again when all others have been, for on a shared machine
+    each minute is another one; the rounds of all times count.
+    """
+    timings, records, again = {}, {}, None
+    for _ in range(AT_MOST):
+        for k, made in enumerate(cases.CASES[name](quick)):
+            if again is None or k in again:
+                tell(made)
+                timings[k] = measured(made, rounds, timings.get(k, []))
+                records[k] = record_of(name, made, timings[k], bandwidth)
+                gc.collect()
+        means = list(means_of(records.values()))
+        unclear = {(r["id"], r["peer"]) for r in means if _is_unclear(r)}
+        again = {k for k, r in records.items() if _is_unclear(r) or (r["id"], r["peer"]) in unclear}
+        if not again:
+            break
+    return [*records.values(), *means]
 
 
 def main(arguments=None):
@@ -119,12 +145,11 @@ def main(arguments=None):
     with rich.progress.Progress(console=rich.console.Console(stderr=True)) as progress:
         task = progress.add_task("comparing", total=len(wanted))
         for name in wanted:
-            of_this = []
-            for made in cases.CASES[name](options.quick):
+
+            def tell(made, name=name):
                 progress.update(task, description=f"{name}: {made.case}, {made.peer}")
-                of_this.append(record_of(name, made, options.rounds, bandwidth))
-                gc.collect()
-            records += with_means(of_this)
+
+            records += compared(name, options.quick, options.rounds, bandwidth, tell)
             progress.advance(task)
 
     about = machine.machine()

@@ -35,9 +35,8 @@ def table(records):
 
 
 def words_of(record):
-    """What became of a target; a record of before there were limits says nothing of its reach."""
-    not_reached = "not reached" if record.get("reachable", True) else "out of reach"
-    return {None: "", True: "holds", False: not_reached}[record["holds"]]
+    """What became of a target, if there is one."""
+    return {None: "", True: "holds", False: "not reached" if record["reachable"] else "out of reach"}[record["holds"]]
 
 
 def verdict(record):
@@ -53,6 +52,8 @@ def draw(axis, records, places):
         axis.plot([r["ratio_q1"], r["ratio_q3"]], [y, y], color="0.6", linewidth=3, solid_capstyle="butt")
         if r["target"] is not None:
             axis.plot(r["target"], y, "|", color="0.3", markersize=9, markeredgewidth=2)
+        if r["limit"] is not None:
+            axis.plot(r["limit"], y, "4", color="0.3", markersize=7)
         if r["holds"] is False:  # how far it is
             axis.plot([r["ratio"], r["target"]], [y, y], ":", color="0.3", linewidth=1)
         face = "white" if r["ratio"] < 1 else "black"
@@ -75,7 +76,8 @@ def figure(records, footer):
             axis.axhline(y - 0.5, color="0.8", linewidth=0.8)
     axis.set_yticks(places, [f"{r['id']}: {r['case']}, {r['peer']}" for r in records], fontsize=7)
     axis.set_xlabel(
-        "peer time / fastemb time: median (open: a loss), quartiles (bar), target (tick, dotted line where not reached)"
+        "peer time / fastemb time: median (open: a loss), quartiles (bar), at the limit (fork), "
+        "target (tick, dotted line where not reached)"
     )
     axis.set_title(footer, fontsize=7, wrap=True)
     drawn.tight_layout()

@@ -70,7 +70,7 @@ def _fbgemm_step(name, table, ids, offsets, dy):
 
 
 def _limit(table, arrays, ids):
-    """A call that does what no step can do without: read the rows, then read and write the distinct ones and their state.
+    """What no step can do without: read the rows, then read and write the distinct ones with their state.
 
     Nothing of what it is to find out about indices or to compute, and no row of a gradient.
     """

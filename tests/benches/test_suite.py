@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from strategies import run_python
 
+import fastemb
 from benches import bag, bandwidth, devices, gather, growth, layers, lookup, roofline, scatter, startup, update
 
 ROOT = Path(__file__).parents[2]
@@ -150,16 +151,34 @@ def test_a_copy_goes_through_memory(monkeypatch):
     assert roofline.times_to_pass(1 << 30) == 1
 
 
-def test_rows_are_read_and_scaled():
-    table = np.arange(100 * 16, dtype=np.float32).reshape(100, 16)
+@pytest.mark.parametrize("width", [16, 33, 3, 128])
+def test_rows_are_read(width):
+    """All of each row and nothing else, and as many ones are written as there is room for."""
+    memory = np.full((102, width), np.nan, np.float32)
+    table = memory[1:-1]
+    table[:] = np.arange(100 * width).reshape(100, width) % 97
     ids = np.array([3, 3, 99, 0])
     read = roofline.reading(table, ids)
     read()
     assert read.args[0].sum() == table[ids].sum()
-    expected, rows = table.copy(), np.unique(ids)
-    expected[rows] *= 2
-    roofline.scaling([table], rows, 2)()
-    np.testing.assert_array_equal(table, expected)
+    out = fastemb.buffers.empty((1 << 18,), np.dtype(np.float32))
+    out[:] = 0
+    again = roofline.reading(table, ids, out[: ids.size * width])
+    again()
+    assert again.args[0].sum() == table[ids].sum()
+    whole = ids.size * width // 16 * 16
+    assert (out[:whole] == 1).all()
+    assert not out[ids.size * width :].any()
+
+
+def test_rows_and_columns_are_scaled():
+    table, column = np.arange(100 * 16, dtype=np.float32).reshape(100, 16), np.arange(100, dtype=np.float32)[:, None]
+    expected, rows = (table.copy(), column.copy()), np.array([0, 3, 99])
+    for array in expected:
+        array[rows] *= 2
+    roofline.scaling([table, column], rows, 2)()
+    np.testing.assert_array_equal(table, expected[0])
+    np.testing.assert_array_equal(column, expected[1])
 
 
 def test_bandwidth_is_bytes_over_time(monkeypatch):
