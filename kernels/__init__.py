@@ -38,7 +38,9 @@ SUM_BLOCK = 1024
 
 def accumulator(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """The dtype that sums and optimizer state have for a table: float32 for half-width ones, else the table's own."""
-    return np.dtype(np.float32) if dtype.itemsize < 4 else dtype.newbyteorder("=")
+    if dtype.itemsize < 4:
+        return np.dtype(np.float32)
+    return dtype if dtype.isnative else dtype.newbyteorder("=")
 
 
 def name_after_rule(range_form: Any, driver: Any, rule: Any, doc: str) -> None:

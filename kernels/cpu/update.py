@@ -103,17 +103,17 @@ def _rate_of_row(places, run, total, row_bytes, numbers):
     lr, decay, eps = numbers
     zero = simd.as_number(0, lr)
     memory = run[11]
-    squares = zero - simd.as_number(1, lr)
+    mean = zero - simd.as_number(1, lr)
     if memory != 0:
-        squares = simd.number(memory, lr)
-    if not squares >= 0:
-        squares = _sum_of_squares(run, total, row_bytes, zero)
+        mean = simd.number(memory, lr)
+    if not mean >= 0:
+        width = simd.as_number(max(row_bytes // simd.item_size(lr), np.uintp(1)), lr)
+        mean = _sum_of_squares(run, total, row_bytes, zero) / width
         if memory != 0:
-            simd.store_number(memory, squares)
+            simd.store_number(memory, mean)
     if run[3] > run[2]:
         run = one_term(total, simd.as_number(1, lr))
-    width = simd.as_number(max(row_bytes // simd.item_size(lr), np.uintp(1)), lr)
-    state = simd.number(places[1], lr) + squares / width
+    state = simd.number(places[1], lr) + mean
     simd.store_number(places[1], state)
     return places[:1], run, (lr / (np.sqrt(state) + eps), decay)
 
