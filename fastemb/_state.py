@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Self
 
@@ -43,11 +42,6 @@ def in_columns(array: Any) -> Any:
 _NO_ARRAYS = ("step", "missed", "changed")
 
 
-@functools.cache
-def _names_of_arrays(kind: type[State]) -> tuple[str, ...]:
-    return tuple(f.name for f in dataclasses.fields(kind) if f.name not in _NO_ARRAYS)
-
-
 @dataclasses.dataclass(eq=False)
 class State:
     """What an optimizer remembers of a table between steps; this one remembers the number of steps.
@@ -77,7 +71,7 @@ class State:
         dict of str to ndarray
             The arrays themselves.
         """
-        return {name: getattr(self, name) for name in _names_of_arrays(type(self))}
+        return {name: getattr(self, name) for name in self.__dataclass_fields__ if name not in _NO_ARRAYS}
 
     def mark(self, rows: Any) -> None:
         """Note that rows are about to change, if somebody wants to know.
