@@ -81,10 +81,11 @@ def behind_a_line(array, nbytes):
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("width", [0, 1, 31, 32, 64, 100])
+@pytest.mark.parametrize("width", [0, 1, 31, 32, 64, 80, 100])
 @pytest.mark.parametrize("behind", [(0, 0), (16, 16), (0, 16)])
 def test_rows_of_any_width_wherever_they_begin(rng, rule, dtype, width, behind):
-    weight, state, grad, *runs, hyper = problem(rng, rule, dtype, width=width)
+    weight, state, grad, *runs, hyper = problem(rng, rule, dtype, rows=400, width=width)
+    assert set(np.diff(runs[1])) >= {1, 2, 3}
     arrays = [weight.copy(), *(array.copy() for array in state)]
     getattr(reference, RULES[rule][0])(arrays[0], tuple(arrays[1:]), grad, *runs, NONE[dtype], hyper, False)
     placed = [behind_a_line(array, behind[i > 0]) for i, array in enumerate((weight, *state))]

@@ -213,6 +213,7 @@ def make_change_lines(rule, of_row):
             simd.prefetch(coming_places[-1])
         coming, terms = each.as_many(coming_places, columns), terms_of(run)
         at, wide = np.uintp(0), simd.wide(scratch.dtype.type(0))
+        # Not as a function of the width: inlined for both, that of the wide vector wrote nothing (Numba 0.68).
         while at + np.uintp(simd.WIDE) <= row_bytes:
             each.prefetch(coming, at, wide)
             simd.prefetch_vector(coming_term + at, wide)
