@@ -72,10 +72,12 @@ def _geometric_mean(numbers):
 
 
 def means_of(records):
-    """A record for each geometric mean over cases that has a target.
+    """A record for each geometric mean over cases that has a target, as a list.
 
-    Such a target and the least that it asks of every case are one: if the mean is out of reach, so are they.
+    Such a target and the least that it asks of every case are one: if the mean is out of reach, the records of the
+    cases say so from then on too.
     """
+    means = []
     for (name, peer), target in cases.MEANS.items():
         found = [r for r in records if (r["id"], r["peer"]) == (name, peer)]
         if len(found) < 2:
@@ -86,7 +88,8 @@ def means_of(records):
         mean = _record(name, f"geometric mean of {len(found)} cases", peer, ratios, target, limit)
         for r in found:
             r["reachable"] = r["reachable"] and mean["reachable"]
-        yield mean
+        means.append(mean)
+    return means
 
 
 def _is_unclear(record):
@@ -108,7 +111,7 @@ def compared(name, quick, rounds, bandwidth, tell):
                 timings[k] = measured(made, rounds, timings.get(k, []))
                 records[k] = record_of(name, made, timings[k], bandwidth)
                 gc.collect()
-        means = list(means_of(records.values()))
+        means = means_of(records.values())
         unclear = {(r["id"], r["peer"]) for r in means if _is_unclear(r)}
         again = {k for k, r in records.items() if _is_unclear(r) or (r["id"], r["peer"]) in unclear}
         if not again:

@@ -208,4 +208,4 @@ def test_means_and_their_limits():
     assert [r["reachable"] for r in (*both, mean)] == [False, False, False]
     *both, mean = with_means((3.0, None))  # of one case nobody knows it
     assert (mean["limit"], mean["reachable"]) == (None, True)
-    assert not list(peers.means_of(both[:1]))
+    assert not peers.means_of(both[:1])
