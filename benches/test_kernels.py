@@ -26,10 +26,10 @@ def run(kernels, calls):
 
 
 def arrays(calls):
-    """(name of the kernel, array) of all arguments, but for what `group` used as scratch behind its results."""
+    """(name of the kernel, array) of all arguments, but for what grouping used as scratch behind its results."""
     for name, arguments in calls:
         defined = list(arguments)
-        if name == "group":
+        if name in ("group", "group_bags"):
             rows, starts, positions, count = arguments[:4]
             kept = int(count[0])
             defined[:3] = rows[:kept], starts[: kept + 1], positions[: starts[kept]]

@@ -27,18 +27,23 @@ def bag_groups(num_rows: int, bags: Bags, *, scale_grad_by_freq: bool) -> tuple[
 
     Also whether kernels are still to scale by frequency. Bags whose divisor is zero have no gradient, not even of NaN.
     """
-    bags = bags._replace(ids=all_indices(bags.ids, num_rows))
-    groups = Groups.of(bags.ids, num_rows, bags.padding_idx)
-    factors = None if bags.weights is None else bags.weights[groups.positions]
-    numbers = groups.positions  # which nobody needs any more
-    with unchecked(numbers):
-        compiled(numbers).bag_numbers(numbers, numbers, bags.offsets)
-    divisors = bags.divisors(bags.ids)
+    ids, factors = all_indices(bags.ids, num_rows), None
+    if bags.weights is None:
+        groups = Groups.of(ids, num_rows, bags.padding_idx, bags.offsets)
+        numbers = groups.positions
+    else:
+        groups = Groups.of(ids, num_rows, bags.padding_idx)
+        factors = bags.weights[groups.positions]
+        numbers = groups.positions  # which nobody needs any more
+        with unchecked(numbers):
+            compiled(numbers).bag_numbers(numbers, numbers, bags.offsets)
+        groups = groups._replace(coefficients=factors)
+    divisors = bags.divisors(ids)
     if divisors is None:
-        return groups._replace(positions=numbers, coefficients=factors), scale_grad_by_freq
+        return groups, scale_grad_by_freq
     with np.errstate(all="ignore"):
         coefficients = (bags.dtype.type(1) if factors is None else factors) / divisors[numbers]
-        groups = groups._replace(positions=numbers, coefficients=coefficients)
+        groups = groups._replace(coefficients=coefficients)
         if factors is None:  # only bags that nothing is left of have a divisor of zero
             return groups, scale_grad_by_freq
         alive = divisors[numbers] != 0

@@ -36,21 +36,39 @@ class Groups(NamedTuple):
     coefficients: NDArray[Any] | None = None
 
     @classmethod
-    def of(cls, indices: Indices, num_rows: int, padding_idx: int | None = None) -> Groups:
-        """Group `indices`, positions with `padding_idx` left out; IndexError if one is outside ``[0, num_rows)``."""
+    def of(
+        cls,
+        indices: Indices,
+        num_rows: int,
+        padding_idx: int | None = None,
+        offsets: NDArray[np.int64] | None = None,
+    ) -> Groups:
+        """Group `indices`, positions with `padding_idx` left out; IndexError if one is outside ``[0, num_rows)``.
+
+        With `offsets` of bags, (B + 1,), each has one gradient row: a position in the gradient is the number of a bag.
+        """
         flat = all_indices(indices, num_rows)
         if not isinstance(flat, np.ndarray):
-            return cls._on_gpu(indices, flat, num_rows, padding_idx)
+            return cls._on_gpu(indices, flat, num_rows, padding_idx, offsets)
         rows, positions, starts = empty((3, flat.size + 1), np.dtype(np.int64), flat)
         count = np.empty(1, np.int64)
-        skipped = -1 if padding_idx is None else padding_idx
-        if cpu().group(rows[:-1], starts, positions[:-1], count, flat, num_rows, skipped) >= 0:
+        given = rows[:-1], starts, positions[:-1], count, flat
+        options = num_rows, -1 if padding_idx is None else padding_idx
+        bad = cpu().group(*given, *options) if offsets is None else cpu().group_bags(*given, offsets, *options)
+        if bad >= 0:
             raise index_error(indices, num_rows)
         distinct = int(count[0])
         return cls(rows[:distinct], starts[: distinct + 1], positions[: int(starts[distinct])])
 
     @classmethod
-    def _on_gpu(cls, indices: Indices, flat: Indices, num_rows: int, padding_idx: int | None) -> Groups:
+    def _on_gpu(
+        cls,
+        indices: Indices,
+        flat: Indices,
+        num_rows: int,
+        padding_idx: int | None,
+        offsets: NDArray[np.int64] | None,
+    ) -> Groups:
         """The same, with one wait for the device: for the count, and whether an index is out of range."""
         from .kernels.cuda.check import GOOD
         from .kernels.cuda.group import grouped
@@ -59,8 +77,11 @@ class Groups(NamedTuple):
         first_bad, distinct = map(int, to_device(answers, HOST))
         if first_bad != GOOD:
             raise index_error(indices, num_rows)
-        kept = flat.size if padding_idx is None else int(starts[distinct])
-        return cls(rows[:distinct], starts[: distinct + 1], positions[:kept])
+        positions = positions[: flat.size if padding_idx is None else int(starts[distinct])]
+        if offsets is not None:
+            with unchecked(positions):
+                compiled(positions).bag_numbers(positions, positions, offsets)
+        return cls(rows[:distinct], starts[: distinct + 1], positions)
 
     def runs(self) -> NDArray[np.int64]:
         """The run of each position."""

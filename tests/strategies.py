@@ -155,3 +155,12 @@ def grouped(indices, num_rows, padding_idx=-1, kernels=reference):
     assert kernels.group(rows, starts, positions, count, indices, num_rows, padding_idx) == -1
     distinct = int(count[0])
     return rows[:distinct], starts[: distinct + 1], positions[: starts[distinct]]
+
+
+def grouped_bags(indices, offsets, num_rows, padding_idx=-1, kernels=reference):
+    """(rows, starts, numbers of bags) of a kernel's grouping."""
+    rows, numbers = np.full((2, indices.size), -7, np.int64)
+    starts, count = np.full(indices.size + 1, -7, np.int64), np.full(1, -7, np.int64)
+    assert kernels.group_bags(rows, starts, numbers, count, indices, offsets, num_rows, padding_idx) == -1
+    distinct = int(count[0])
+    return rows[:distinct], starts[: distinct + 1], numbers[: starts[distinct]]

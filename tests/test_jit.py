@@ -17,7 +17,8 @@ with warnings.catch_warnings(record=True) as caught:
     from fastemb.kernels.cpu.group import _cut_packed
     rows, starts, positions, count = np.full((4, 4), -1)
     keys = np.array([1 << 2 | 0, 1 << 2 | 2, 3 << 2 | 1], np.uint64)
-    _cut_packed(rows, starts, positions, count, keys, 3, 2, 9, 0)  # of a factory, and soon compiled
+    starts[0] = 0
+    count[0] = _cut_packed(rows, starts, positions, keys, 2, 9, 0, 3, 0, 0)  # of a factory, and soon compiled
     found = rows[:2].tolist(), starts[:3].tolist(), positions[:3].tolist(), count[0]
     assert found == ([1, 3], [0, 2, 3], [0, 2, 1], 2), found
     table = np.ones((4, 3))

@@ -27,12 +27,10 @@ from .change import (
     one_term,
     places_of,
 )
-from .check import first_bad
+from .check import first_bad, part
 from .fold import address_or_0, sum_rows, sum_rows_any
 from .jit import EXACT, jit, read_only
 from .rows import prefetch
-
-_NONE = np.empty(0, np.int64)
 
 NOTHING_SKIPPED = -1
 """Instead of a position that a sum leaves out."""
@@ -112,12 +110,22 @@ def _sum_pieces(partial, grad, positions, coefficients, lo, hi, divisors, bounds
 
 
 @jit(fastmath=EXACT)
-def _longest(starts, count):
-    """Positions in the longest of the first `count` runs."""
+def _shares(bounds, starts):
+    """Cut runs into parts of about as many positions each: ``bounds[c]`` is the first run of part c."""
+    count, parts = starts.size - 1, bounds.size - 1
+    for c in range(parts):
+        bounds[c] = np.searchsorted(starts, part(starts[count], c, parts))
+    bounds[parts] = count  # runs without positions at the end are runs too
+
+
+@jit(fastmath=EXACT)
+def _survey(bounds, rows, starts, num_rows):
+    """The first run whose row is not in the table, or -1; positions in the longest run; `_shares`."""
     longest = np.int64(0)
-    for u in range(np.uintp(count)):
+    for u in range(np.uintp(rows.size)):
         longest = max(longest, starts[u + np.uintp(1)] - starts[u])
-    return longest
+    _shares(bounds, starts[: rows.size + 1])
+    return first_bad(rows, num_rows, 0, rows.size), longest
 
 
 def _pieces_of(starts, long):
@@ -289,26 +297,21 @@ def row_pass(rule: Any, of_row: Any = nothing_of_a_row, remembers: Any = no_memo
             return range_form(
                 weight, state, grad, rows, starts, positions, coefficients, hyper, scale_grad_by_freq, 0, count
             )
-        bad = first_bad(rows, weight.shape[0], 0, count)
+        bounds = np.empty(parts + 1, np.int64)
+        bad, longest = _survey(bounds, rows, starts, weight.shape[0])
         if bad >= 0:
             return bad
-        total = int(starts[count])
-        # The common case first: no run is long, and equal shares of positions are cut between rows.
-        done = starts[: count + 1]
-        hot = total > SUM_BLOCK and _longest(starts, count) > SUM_BLOCK
-        long = np.flatnonzero(np.diff(done) > SUM_BLOCK) if hot else _NONE
         with threads.region():
-            if long.size:  # in pieces, which are equal work, however few rows they belong to
+            if longest > SUM_BLOCK:  # in pieces, which are equal work, however few rows they belong to
+                lengths = np.diff(starts[: count + 1])
+                long = np.flatnonzero(lengths > SUM_BLOCK)
                 lo, hi, length, first = _pieces_of(starts, long)
                 partial = np.empty((lo.size, weight.shape[1]), weight.dtype)
                 divisors = (length if scale_grad_by_freq else np.ones_like(length)).astype(weight.dtype)
                 _sum_pieces(partial, grad, positions, coefficients, lo, hi, divisors, threads.split(lo.size, parts))
                 apply_sums(weight, state, partial, rows[long], first, hyper)
-                lengths = np.diff(done)
                 lengths[long] = 0
-                done = np.concatenate(([0], np.cumsum(lengths)))
-            bounds = np.searchsorted(done, threads.split(int(done[-1]), parts))
-            bounds[-1] = count  # runs without positions at the end are runs too
+                _shares(bounds, np.concatenate(([0], np.cumsum(lengths))))
             parallel_form(
                 weight, state, grad, rows, starts, positions, coefficients, hyper, scale_grad_by_freq, SUM_BLOCK, bounds
             )

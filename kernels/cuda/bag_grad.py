@@ -337,6 +337,13 @@ def find_bags(numbers, positions, offsets, flag):
         i += stride
 
 
+def begin_bag_numbers(numbers: Any, positions: Any, offsets: Any, flag: Any) -> None:
+    """Start `bag_numbers`, which does nothing where the flag says that an index is bad."""
+    if positions.size:
+        grid, block = launch.teams(-(-positions.size // WARP), WARP)
+        launch.run(find_bags, grid, block, numbers, positions, offsets, flag)
+
+
 def bag_numbers(numbers: Any, positions: Any, offsets: Any) -> int:
     """The bag of each position: as `fastemb.kernels.cpu.bag_numbers`.
 
@@ -360,9 +367,7 @@ def bag_numbers(numbers: Any, positions: Any, offsets: Any) -> int:
     """
     length = int(offsets[-1]) if offsets.size > 1 and checking.current().when != "off" else 0
     flag = check.begin(positions, length)
-    if positions.size:
-        grid, block = launch.teams(-(-positions.size // WARP), WARP)
-        launch.run(find_bags, grid, block, numbers, positions, offsets, flag)
+    begin_bag_numbers(numbers, positions, offsets, flag)
     return check.answer(flag, positions, length)
 
 

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 
 from . import check, launch
+from .bag_grad import begin_bag_numbers
 from .check import GOOD
 from .intrin import block_dim_x, block_dim_y, block_x, grid_dim_x, thread_x, thread_y, u64
 
@@ -135,5 +136,74 @@ def group_range(
     """`group` for the positions ``[start, stop)``."""
     part = indices[start:stop]
     flag = begin_group(rows, starts, positions, count, part, num_rows, padding_idx, start)
+    bad = check.answer(flag, part, num_rows)
+    return bad if bad < 0 else start + bad
+
+
+def _begin_group_bags(rows, starts, numbers, count, indices, offsets, num_rows, padding_idx, origin):
+    flag = begin_group(rows, starts, numbers, count, indices, num_rows, padding_idx, origin)
+    begin_bag_numbers(numbers, numbers, offsets, flag)
+    return flag
+
+
+def group_bags(
+    rows: Any,
+    starts: Any,
+    numbers: Any,
+    count: Any,
+    indices: Any,
+    offsets: Any,
+    num_rows: int,
+    padding_idx: int,
+) -> int:
+    """Group all L indices by value, as bags, as `fastemb.kernels.cpu.group_bags` does.
+
+    Parameters
+    ----------
+    rows : (L,) int64 ndarray of CuPy
+        Output: U distinct indices, ascending.
+    starts : (L + 1,) int64
+        Output: U + 1 starts of runs, from 0.
+    numbers : (L,) int64
+        Output: ``starts[U]`` bags; what lies behind them may be written.
+    count : (1,) int64
+        Output: U.
+    indices : (L,) int32 or int64
+        Never written.
+    offsets : (B + 1,) int64
+        Where bags begin, and the last one ends; from 0 to L, not decreasing.
+    num_rows : int
+        N.
+    padding_idx : int
+        Positions with this index are left out; -1 leaves none out.
+
+    Returns
+    -------
+    int
+        Position of the first index outside ``[0, N)``, nothing written then; or -1. See `check.mode`.
+
+    Notes
+    -----
+    `group`, then a binary search for each position; the host waits for nothing but the check.
+    """
+    flag = _begin_group_bags(rows, starts, numbers, count, indices, offsets, num_rows, padding_idx, 0)
+    return check.answer(flag, indices, num_rows)
+
+
+def group_bags_range(
+    rows: Any,
+    starts: Any,
+    numbers: Any,
+    count: Any,
+    indices: Any,
+    offsets: Any,
+    num_rows: int,
+    padding_idx: int,
+    start: int,
+    stop: int,
+) -> int:
+    """`group_bags` for the positions ``[start, stop)``."""
+    part = indices[start:stop]
+    flag = _begin_group_bags(rows, starts, numbers, count, part, offsets, num_rows, padding_idx, start)
     bad = check.answer(flag, part, num_rows)
     return bad if bad < 0 else start + bad

@@ -14,7 +14,7 @@ from .bag_grad import (
 from .catch_up import adam_missed, adam_missed_range, momentum_missed, momentum_missed_range
 from .check import first_bad
 from .gather import gather, gather_range
-from .group import group, group_range
+from .group import group, group_bags, group_bags_range, group_range
 from .renorm import renorm, renorm_range
 from .scatter import scatter_add, scatter_add_range, segment_sum, segment_sum_range
 from .update import (
@@ -61,6 +61,8 @@ __all__ = [
     "gather",
     "gather_range",
     "group",
+    "group_bags",
+    "group_bags_range",
     "group_range",
     "momentum",
     "momentum_missed",

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .bag_grad import bag_numbers_range
 from .check import first_bad
 
 
@@ -35,3 +36,25 @@ def group(
 ) -> int:
     """See `fastemb.kernels.cpu.group`."""
     return group_range(rows, starts, positions, count, indices, num_rows, padding_idx, 0, indices.size)
+
+
+def group_bags_range(rows, starts, numbers, count, indices, offsets, num_rows, padding_idx, start, stop):
+    """See `fastemb.kernels.cpu.group_bags_range`."""
+    bad = group_range(rows, starts, numbers, count, indices, num_rows, padding_idx, start, stop)
+    if bad < 0:
+        bag_numbers_range(numbers, numbers, offsets, 0, int(starts[count[0]]))
+    return bad
+
+
+def group_bags(
+    rows: NDArray[Any],
+    starts: NDArray[Any],
+    numbers: NDArray[Any],
+    count: NDArray[Any],
+    indices: NDArray[Any],
+    offsets: NDArray[Any],
+    num_rows: int,
+    padding_idx: int,
+) -> int:
+    """See `fastemb.kernels.cpu.group_bags`."""
+    return group_bags_range(rows, starts, numbers, count, indices, offsets, num_rows, padding_idx, 0, indices.size)

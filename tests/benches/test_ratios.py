@@ -83,7 +83,7 @@ def test_the_reference_does_what_the_call_does(name, monkeypatch):
     replay()
     for (kernel, found), (_, expected) in zip(replay.calls, compiled, strict=True):
         for one, other in zip(arrays_of(found), arrays_of(expected), strict=True):
-            if kernel != "group":  # which leaves what it likes in the rest of its arrays
+            if not kernel.startswith("group"):  # which leaves what it likes in the rest of its arrays
                 np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
     replay()
 

@@ -7,7 +7,7 @@ from strategies import unchanged
 import fastemb
 from fastemb._arrays import BLOCK
 from fastemb.kernels import SUM_BLOCK
-from fastemb.kernels.cpu.group import INSERTION_BELOW, NARROW_BELOW
+from fastemb.kernels.cpu.radix import INSERTION_BELOW, NARROW_BELOW
 from fastemb.kernels.cpu.threads import SERIAL_BELOW
 
 D = 8
