@@ -32,6 +32,11 @@ MODES = ("sum", "mean", "sqrtn", "max")
 NO_PADDING = -1
 """What kernels take for None."""
 
+NO_NUMBERS: dict[Any, NDArray[Any]] = {np.dtype(kind): np.empty(0, kind) for kind in (np.float32, np.float64)}
+"""What kernels take for weights or divisors that there are none of, by dtype."""
+
+_INT64 = np.dtype(np.int64)
+
 
 class Bags(NamedTuple):
     """Bags as they were given, checked but for the range of the indices.
@@ -159,6 +164,28 @@ class Bags(NamedTuple):
                 ),
             )
             start = stop
+
+
+def plain_bounds(weight: Any, indices: Any, offsets: Any) -> NDArray[np.int64] | None:
+    """Where bags begin, and where the last one ends, (B + 1,), of ordinary arrays: for the short way to the kernels.
+
+    None for any other arrays, and for offsets that are not right. A pass over a large table leaves the caches without
+    the code of what comes next, so every line of the short way costs microseconds.
+    """
+    if not (
+        type(weight) is type(indices) is type(offsets) is np.ndarray
+        and indices.dtype is offsets.dtype is _INT64
+        and weight.dtype in NO_NUMBERS
+        and weight.ndim == 2
+        and indices.ndim == offsets.ndim == 1
+        and offsets.size
+        and weight.flags.carray
+        and indices.flags.carray
+        and offsets.flags.carray
+    ):
+        return None
+    bounds = np.empty(offsets.size + 1, np.int64)
+    return bounds if close_offsets()(bounds, offsets, indices.size) else None
 
 
 def _as_kernels_take(numbers: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -10,14 +10,11 @@ from numpy.typing import NDArray
 from . import buffers
 from ._arrays import TensorLike, as_gradient, as_out, as_table, index_error, require_disjoint
 from ._bag_grad import bag_gradient, weight_gradient
-from ._bags import NO_PADDING, Bags, check_mode, close_offsets
+from ._bags import NO_NUMBERS, NO_PADDING, Bags, check_mode, plain_bounds
 from ._devices import backend, cpu, empty, is_aligned
 from .rowgrad import RowGrad
 
 _S = TypeVar("_S", bound=np.generic)
-
-_INT64 = np.dtype(np.int64)
-_NO_NUMBERS = {dtype: np.empty(0, dtype) for dtype in (np.dtype(np.float32), np.dtype(np.float64))}
 
 __all__ = ["embedding_bag", "embedding_bag_grad", "embedding_bag_weight_grad"]
 
@@ -114,28 +111,13 @@ def embedding_bag(
 
 
 def _pool_plain(weight: Any, indices: Any, offsets: Any, mode: str) -> NDArray[Any] | None:
-    """Sums and means of ordinary arrays; None for anything else, and for offsets that are not right.
-
-    A pooled lookup leaves the caches without the code of what comes next, so every line here costs microseconds.
-    """
-    if not (
-        type(mode) is str
-        and (mode == "sum" or mode == "mean")
-        and type(weight) is type(indices) is type(offsets) is np.ndarray
-        and indices.dtype is offsets.dtype is _INT64
-        and weight.dtype in _NO_NUMBERS
-        and weight.ndim == 2
-        and indices.ndim == offsets.ndim == 1
-        and offsets.size
-        and weight.flags.carray
-        and indices.flags.carray
-        and offsets.flags.carray
-    ):
+    """Sums and means of ordinary arrays; None for anything else, see `plain_bounds`."""
+    if type(mode) is not str or mode not in ("sum", "mean"):
         return None
-    bounds = np.empty(offsets.size + 1, _INT64)
-    if not close_offsets()(bounds, offsets, indices.size):
+    bounds = plain_bounds(weight, indices, offsets)
+    if bounds is None:
         return None
-    none = _NO_NUMBERS[weight.dtype]
+    none = NO_NUMBERS[weight.dtype]
     divisors = none if mode == "sum" else np.diff(bounds).astype(weight.dtype)
     pooled = buffers.empty((offsets.size, weight.shape[1]), weight.dtype)
     if cpu().bag_sum(pooled, weight, indices, bounds, none, divisors, NO_PADDING) >= 0:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import Any, SupportsFloat, SupportsIndex
 
+import numpy as np
 from numpy.typing import NDArray
 
-from .. import _options
-from .._arrays import TensorLike, as_gradient, as_indices, as_table, require_disjoint
+from .. import _options, buffers
+from .._arrays import TensorLike, as_gradient, as_indices, as_table, index_error, require_disjoint
 from .._bag_grad import bag_gradient, bag_groups
-from .._bags import Bags, check_mode
-from .._devices import namespace
+from .._bags import NO_NUMBERS, NO_PADDING, Bags, check_mode, plain_bounds
+from .._devices import cpu, namespace
 from .._groups import Groups
+from .._pages import read_ahead
 from .._state import State
 from ..rowgrad import RowGrad
 from .prepared import PreparedStep
 from .rule import Rule
+
+_INT64 = np.dtype(np.int64)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,6 +198,13 @@ class Optimizer(Rule):
         weights or divisors as many numbers, and O(D) numbers a thread. The bits are those of `update` with the result
         of `embedding_bag_grad`.
         """
+        if (
+            (type(mode) is str and mode == "sum")
+            and (per_sample_weights is None and max_grad_norm is None and padding_idx is None)
+            and not (include_last_offset or scale_grad_by_freq)
+            and self._step_plain(weight, state, indices, offsets, grad, lr)
+        ):
+            return
         check_mode(mode, scale_grad_by_freq)
         table = as_table(weight, write=True)
         bags = Bags.of(table, indices, offsets, mode, per_sample_weights, padding_idx, include_last_offset)
@@ -205,6 +217,44 @@ class Optimizer(Rule):
         else:
             groups, scale = bag_groups(table.shape[0], bags, scale_grad_by_freq=bool(scale_grad_by_freq))
             step.take_grouped(groups, scale_grad_by_freq=scale)
+
+    def _step_plain(
+        self, weight: Any, state: Any, indices: Any, offsets: Any, grad: Any, lr: SupportsFloat | None
+    ) -> bool:
+        """Take a step with the gradient of sums of bags of ordinary arrays, the short way: see `plain_bounds`.
+
+        False, and nothing done, if anything is out of the ordinary. What is not right is then found the long way.
+        """
+        bounds = plain_bounds(weight, indices, offsets)
+        if not (
+            bounds is not None
+            and type(grad) is np.ndarray
+            and grad.dtype is weight.dtype
+            and grad.shape == (offsets.size, weight.shape[1])
+            and grad.flags.carray
+            and type(state) is self._state
+            and (state.missed is None and state.changed is None)
+        ):
+            return False
+        rate = self.check_rate(self.lr if lr is None else lr)
+        arrays = tuple(self._state_arrays(weight, state).values())
+        number = _options.integer("state.step", state.step, at_least=0) + 1
+        written, read = (weight, *arrays), (grad, indices, offsets)
+        pairs = itertools.product(written, read), itertools.combinations(written, 2)
+        if any(itertools.starmap(np.may_share_memory, itertools.chain(*pairs))):
+            return False
+        kernels, size, num_rows = cpu(), indices.size, weight.shape[0]
+        rows, numbers, starts = buffers.empty((3, size + 1), _INT64)
+        count = np.empty(1, _INT64)
+        if kernels.group_bags(rows[:size], starts, numbers[:size], count, indices, bounds, num_rows, NO_PADDING) >= 0:
+            raise index_error(indices, num_rows)
+        rows = rows[: int(count[0])]
+        for array in written:
+            read_ahead(array, rows)
+        runs = rows, starts[: rows.size + 1], numbers[:size], NO_NUMBERS[weight.dtype]
+        getattr(kernels, self._kernel)(weight, arrays, grad, *runs, self._hyper(rate, number), False)
+        state.step = number
+        return True
 
     def _prepare(
         self,
