@@ -14,10 +14,13 @@ from . import threads
 from .bag_grad import bag_numbers_range
 from .check import first_bad, part
 from .jit import EXACT, jit
-from .radix import INSERTION_BELOW, WORD, bits_of, count_digits, counts_to_targets, insertion_sort, move, passes_of
+from .radix import INSERTION_BELOW, WORD, bits_of, counts_to_targets, insertion_sort, passes_of, radix_sort
 
 BYTES = 8
 """Moved for an index, as `threads.chunks` counts them: in a training step threads pay from some 65,000 indices."""
+
+SAMPLE = 512
+"""Indices that say how rows are divided among threads."""
 
 _NONE = np.empty(0, np.int64)
 
@@ -30,32 +33,82 @@ def _row_at(indices, k, num_rows, padding_idx):
 
 
 @jit(fastmath=EXACT)
-def _count_rows(counts, indices, num_rows, padding_idx, mask, start, stop):
-    """How often each last digit of a row occurs in a chunk of positions."""
-    counts[:] = 0
-    for k in range(np.uintp(start), np.uintp(stop)):  # unsigned here and below: Numba wraps signed positions around
-        counts[np.uint64(_row_at(indices, k, num_rows, padding_idx)) & mask] += 1
+def _begins(indices, num_rows, padding_idx, shift, parts):
+    """Least keys of ranges of rows, but for the first, with about as many positions each: quantiles of a sample."""
+    sample = np.empty(SAMPLE, np.uint64)
+    for i in range(SAMPLE):
+        row = _row_at(indices, part(indices.size, i, SAMPLE), num_rows, padding_idx)
+        sample[i] = np.uint64(row) << np.uint64(shift)
+    sample.sort()
+    return np.array([sample[part(SAMPLE, t, parts)] for t in range(1, parts)])
 
 
 @jit(fastmath=EXACT)
-def _move_rows(keys, targets, indices, offsets, num_rows, padding_idx, shift, mask, start, stop, origin):
-    """Pack rows of a chunk with what stands for their positions, and move them to where their last digits go.
+def _count_ranges(counts, indices, begins, num_rows, padding_idx, shift, start, stop):
+    """How many of a chunk of positions have a row of each range."""
+    above = np.int64(stop - start)  # the begin of the range
+    for t in range(begins.size):
+        begin, before, above = np.int64(begins[t] >> np.uint64(shift)), above, np.int64(0)
+        for k in range(np.uintp(start), np.uintp(stop)):  # unsigned here and below: Numba wraps signed positions around
+            above += np.int64(_row_at(indices, k, num_rows, padding_idx) >= begin)
+        counts[t] = before - above
+    counts[begins.size] = above
 
-    What stands for a position is how far it is from `origin`, or with offsets its bag.
+
+@jit(fastmath=EXACT, inline=True)
+def _next(targets, key):
+    (target,) = targets
+    return target, (target + np.uintp(1),)
+
+
+@jit(fastmath=EXACT, inline=True)
+def _next_of_two(targets, key):
+    # In registers: through memory each key would wait for the one before it.
+    first, second, begin = targets
+    beyond = np.uintp(key >= begin)
+    return second if beyond else first, (first + np.uintp(1) - beyond, second + beyond, begin)
+
+
+@jit(fastmath=EXACT, inline=True)
+def _next_of_many(targets, key):
+    nexts, begins = targets
+    owner = np.uintp(0)
+    for t in range(np.uintp(begins.size)):
+        owner += np.uintp(key >= begins[t])
+    target = nexts[owner]
+    nexts[owner] = target + np.uintp(1)
+    return target, targets
+
+
+def _loader(next_target):
+    """Make the pass that packs a chunk of indices with what stands for their positions.
+
+    What stands for a position is how far it is from `origin`, or with offsets its bag. ``next_target(targets, key)``
+    says where a key goes, and what `targets` are for the next one.
     """
-    bags = offsets.size > 0
-    bag, end = np.searchsorted(offsets, start, side="right") - 2, np.uintp(start)  # of the position before
-    for k in range(np.uintp(start), np.uintp(stop)):
-        row = np.uint64(_row_at(indices, k, num_rows, padding_idx))
-        place = k - np.uintp(origin)
-        if bags:
-            while k >= end and bag + 2 < offsets.size:
-                bag += 1
-                end = np.uintp(offsets[np.uintp(bag + 1)])
-            place = np.uintp(bag)
-        digit = row & mask
-        keys[np.uintp(targets[digit])] = (row << np.uint64(shift)) | place
-        targets[digit] += 1
+
+    @jit(fastmath=EXACT)
+    def load(keys, targets, indices, offsets, num_rows, padding_idx, shift, start, stop, origin):
+        bags = offsets.size > 0
+        bag, end = np.searchsorted(offsets, start, side="right") - 2, np.uintp(start)  # of the position before
+        for k in range(np.uintp(start), np.uintp(stop)):
+            row = np.uint64(_row_at(indices, k, num_rows, padding_idx))
+            place = k - np.uintp(origin)
+            if bags:
+                while k >= end and bag + 2 < offsets.size:
+                    bag += 1
+                    end = np.uintp(offsets[np.uintp(bag + 1)])
+                place = np.uintp(bag)
+            key = (row << np.uint64(shift)) | place
+            target, targets = next_target(targets, key)
+            keys[target] = key
+
+    return load
+
+
+_load = _loader(_next)
+_load_two_ranges = _loader(_next_of_two)
+_load_ranges = _loader(_next_of_many)
 
 
 @jit(fastmath=EXACT, inline=True)
@@ -103,20 +156,19 @@ _cut_order = _cutter(_of_order)
 
 
 @jit(fastmath=EXACT)
-def _key_space(rows, places, size, moves):
-    """Two arrays of keys that lie in outputs: the one from which so many moves to and fro lead to `places`, first.
+def _key_space(rows, places, size, passes):
+    """Two arrays of keys that lie in outputs: the one from which so many passes to and fro lead to `places`, first.
 
     The pass that cuts runs reads key k in `places` before it writes place k or an earlier one.
     """
     keys, spare = places[:size].view(np.uint64), rows[:size].view(np.uint64)
-    return (spare, keys) if moves % 2 else (keys, spare)
+    return (spare, keys) if passes % 2 else (keys, spare)
 
 
 @jit(fastmath=EXACT)
 def _group_checked(rows, starts, places, count, indices, offsets, num_rows, padding_idx, start, stop):
     size = stop - start
     shift, key_bits = bits_of(max(size, offsets.size)), bits_of(num_rows)
-    origin = np.int64(0) if offsets.size > 0 else start
     starts[0] = 0
     if shift + key_bits > WORD:  # N * L above 2**64: a position and its index do not fit into one word
         part = indices[start:stop]
@@ -126,46 +178,25 @@ def _group_checked(rows, starts, places, count, indices, offsets, num_rows, padd
             bag_numbers_range(places, places, offsets, 0, starts[count[0]])
         return
     passes, digit_bits = passes_of(size, key_bits)
-    few = size <= INSERTION_BELOW
-    if few:  # packed where they are
-        passes, digit_bits = 1, 0
-    mask, counts = np.uint64((1 << digit_bits) - 1), np.empty((1, 1 << digit_bits), np.int64)
-    keys, spare = _key_space(rows, places, size, passes - 1)
-    _count_rows(counts[0], indices, num_rows, padding_idx, mask, start, stop)
-    counts_to_targets(counts)
-    _move_rows(keys, counts[0], indices, offsets, num_rows, padding_idx, shift, mask, start, stop, start)
-    for n in range(1, passes):
-        at = np.uint64(shift + n * digit_bits)
-        count_digits(counts[0], keys, at, mask, 0, size)
-        counts_to_targets(counts)
-        move(spare, counts[0], keys, at, mask, 0, size)
-        keys, spare = spare, keys
-    if few:
+    if size <= INSERTION_BELOW:
+        passes = 0
+    keys, spare = _key_space(rows, places, size, passes)
+    _load(keys, (np.uintp(0),), indices, offsets, num_rows, padding_idx, shift, start, stop, start)
+    if passes == 0:
         insertion_sort(keys)
-    count[0] = _cut_packed(rows, starts, places, keys, shift, num_rows, 0, size, 0, origin)
+    else:
+        radix_sort(keys, spare, shift, key_bits, digit_bits)
+    done, _ = _key_space(rows, places, size, 0)
+    origin = np.int64(0) if offsets.size > 0 else start
+    count[0] = _cut_packed(rows, starts, places, done, shift, num_rows, 0, size, 0, origin)
 
 
 @jit(fastmath=EXACT)
-def _between_runs(keys, shift, parts):
-    """Boundaries that cut sorted keys into about equal parts, each where a run begins."""
-    size = keys.size
-    bounds = np.empty(parts + 1, np.int64)
-    bounds[0] = 0
-    for c in range(1, parts):
-        k = max(part(size, c, parts), bounds[c - 1])
-        while 0 < k < size and keys[k] >> shift == keys[k - 1] >> shift:
-            k += 1
-        bounds[c] = k
-    bounds[parts] = size
-    return bounds
-
-
-@jit(fastmath=EXACT)
-def _count_runs(keys, shift, skipped, start, stop):
-    """How many runs begin in a part that begins with one, the run of `skipped` left out."""
+def _count_runs(keys, shift, skipped):
+    """How many runs sorted keys are, the run of `skipped` left out."""
     runs = np.int64(0)
     last = np.int64(-1)
-    for k in range(np.uintp(start), np.uintp(stop)):
+    for k in range(np.uintp(keys.size)):
         row = np.int64(keys[k] >> shift)
         runs += np.int64((row != last) & (row != skipped))
         last = row
@@ -174,40 +205,44 @@ def _count_runs(keys, shift, skipped, start, stop):
 
 @jit(fastmath=EXACT, parallel=True)
 def _group_parallel(rows, starts, places, count, indices, offsets, num_rows, padding_idx, shift, key_bits, bounds):
-    """`group_range` of all, each chunk of positions or of keys in a thread: the same keys in the same order."""
-    chunks, size = bounds.size - 1, indices.size
-    passes, digit_bits = passes_of(size, key_bits)
-    mask, counts = np.uint64((1 << digit_bits) - 1), np.empty((chunks, 1 << digit_bits), np.int64)
-    keys, spare = _key_space(rows, places, size, passes - 1)
-    found = np.empty(chunks, np.int64)
-    for c in numba.prange(chunks):
+    """`group_range` of all: threads divide a chunk of positions each by ranges of rows, then sort a range each.
+
+    After the first step a thread keeps to its own part of every array. Cores whose caches are far apart wait longer for
+    each other's lines than they sort: with shared passes two were slower than one (EPYC, cores of two chips).
+    """
+    parts, size = bounds.size - 1, indices.size
+    begins = _begins(indices, num_rows, padding_idx, shift, parts)
+    found, counts = np.empty(parts, np.int64), np.empty((parts, parts), np.int64)
+    for c in numba.prange(parts):
         found[c] = first_bad(indices, num_rows, bounds[c], bounds[c + 1])
-        _count_rows(counts[c], indices, num_rows, padding_idx, mask, bounds[c], bounds[c + 1])
-    for c in range(chunks):
+        _count_ranges(counts[c], indices, begins, num_rows, padding_idx, shift, bounds[c], bounds[c + 1])
+    for c in range(parts):
         if found[c] >= 0:
             return found[c]
     counts_to_targets(counts)
-    for c in numba.prange(chunks):
+    edges = np.append(counts[0], size)
+    passes, digit_bits = passes_of(size, key_bits)
+    keys, spare = _key_space(rows, places, size, passes)
+    for c in numba.prange(parts):
         of, to = bounds[c], bounds[c + 1]
-        _move_rows(keys, counts[c], indices, offsets, num_rows, padding_idx, shift, mask, of, to, 0)
-    for n in range(1, passes):
-        at = np.uint64(shift + n * digit_bits)
-        for c in numba.prange(chunks):
-            count_digits(counts[c], keys, at, mask, bounds[c], bounds[c + 1])
-        counts_to_targets(counts)
-        for c in numba.prange(chunks):
-            move(spare, counts[c], keys, at, mask, bounds[c], bounds[c + 1])
-        keys, spare = spare, keys
-    between = _between_runs(keys, np.uint64(shift), chunks)
-    runs = np.zeros(chunks + 1, np.int64)
-    for c in numba.prange(chunks):
-        runs[c + 1] = _count_runs(keys, np.uint64(shift), num_rows, between[c], between[c + 1])
-    for c in range(chunks):
+        nexts = counts[c].astype(np.uintp)
+        if parts == 2:
+            two = nexts[0], nexts[1], begins[0]
+            _load_two_ranges(keys, two, indices, offsets, num_rows, padding_idx, shift, of, to, 0)
+        else:
+            _load_ranges(keys, (nexts, begins), indices, offsets, num_rows, padding_idx, shift, of, to, 0)
+    done, _ = _key_space(rows, places, size, 0)
+    runs = np.zeros(parts + 1, np.int64)
+    for c in numba.prange(parts):
+        lo, hi = edges[c], edges[c + 1]
+        radix_sort(keys[lo:hi], spare[lo:hi], shift, key_bits, digit_bits)
+        runs[c + 1] = _count_runs(done[lo:hi], np.uint64(shift), num_rows)
+    for c in range(parts):
         runs[c + 1] += runs[c]
     starts[0] = 0
-    for c in numba.prange(chunks):
-        _cut_packed(rows, starts, places, keys, shift, num_rows, between[c], between[c + 1], runs[c], 0)
-    count[0] = runs[chunks]
+    for c in numba.prange(parts):
+        _cut_packed(rows, starts, places, done, shift, num_rows, edges[c], edges[c + 1], runs[c], 0)
+    count[0] = runs[parts]
     return np.int64(-1)
 
 

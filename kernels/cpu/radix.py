@@ -1,4 +1,4 @@
-"""Least-significant-digit radix sort of 64-bit keys by their high bits: stable, in chunks that threads can share."""
+"""Least-significant-digit radix sort of 64-bit keys by their high bits: stable."""
 
 import numpy as np
 
@@ -43,14 +43,6 @@ def insertion_sort(keys):
 
 
 @jit(fastmath=EXACT)
-def count_digits(counts, keys, shift, mask, start, stop):
-    """How often each digit occurs in a chunk of keys."""
-    counts[:] = 0
-    for k in range(np.uintp(start), np.uintp(stop)):
-        counts[(keys[k] >> shift) & mask] += 1
-
-
-@jit(fastmath=EXACT)
 def counts_to_targets(counts):
     """Where keys go: digit first, then chunk, so that those of one digit lie behind those of the chunks before."""
     total = 0
@@ -62,9 +54,28 @@ def counts_to_targets(counts):
 
 
 @jit(fastmath=EXACT)
-def move(target, targets, keys, shift, mask, start, stop):
-    """Move a chunk of keys to where their digits go."""
-    for k in range(np.uintp(start), np.uintp(stop)):
+def _count_digits(counts, keys, shift, mask):
+    counts[:] = 0
+    for k in range(np.uintp(keys.size)):
+        counts[(keys[k] >> shift) & mask] += 1
+
+
+@jit(fastmath=EXACT)
+def _move(target, targets, keys, shift, mask):
+    for k in range(np.uintp(keys.size)):
         digit = (keys[k] >> shift) & mask
         target[np.uintp(targets[digit])] = keys[k]
         targets[digit] += 1
+
+
+@jit(fastmath=EXACT)
+def radix_sort(keys, spare, shift, key_bits, digit_bits):
+    """Sort by `key_bits` bits from `shift` up; each of the passes moves all keys to the other array."""
+    mask = np.uint64((1 << digit_bits) - 1)
+    counts = np.empty((1, 1 << digit_bits), np.int64)
+    for low in range(0, key_bits, digit_bits):
+        at = np.uint64(shift + low)
+        _count_digits(counts[0], keys, at, mask)
+        counts_to_targets(counts)
+        _move(spare, counts[0], keys, at, mask)
+        keys, spare = spare, keys

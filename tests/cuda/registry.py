@@ -14,7 +14,7 @@ import numpy as np
 from fastemb.kernels import SUM_BLOCK
 from fastemb.kernels.cuda import bag, bag_grad, catch_up, check, launch, scatter, update
 from fastemb.kernels.cuda.gather import gather
-from fastemb.kernels.cuda.group import group
+from fastemb.kernels.cuda.group import group, group_bags
 from fastemb.kernels.cuda.renorm import renorm
 
 EMPTY = np.empty(0, np.float32)
@@ -75,6 +75,11 @@ def _gather(dtype, columns):
 def _group(dtype, columns):
     rows, starts, positions, count = (np.zeros(n, np.int64) for n in (64, 65, 64, 1))
     return group, rows, starts, positions, count, _ids(), 9, -1
+
+
+def _group_bags(dtype, columns):
+    _, *outputs, ids, num_rows, padding_idx = _group(dtype, columns)
+    return group_bags, *outputs, ids, np.array([0, 32, 64]), num_rows, padding_idx
 
 
 def _bag_sum(dtype, columns, *, weighted=False, **sizes):
@@ -178,6 +183,7 @@ CALLS = {
     "gather, D odd": (_gather, F32, ODD),
     "gather, float16, D odd": (_gather, F16, ODD),
     "group": (_group, F32, WIDE),
+    "group_bags": (_group_bags, F32, WIDE),
     "bag_sum, long bags": (_some(_bag_sum, count=256), F32, WIDE),
     "bag_sum, short bags": (_some(_bag_sum, bags=32), F32, WIDE),
     "bag_sum, weighted": (_some(_bag_sum, count=256, weighted=True), F32, WIDE),

@@ -6,7 +6,7 @@ from strategies import unchanged
 
 from fastemb.kernels import reference
 from fastemb.kernels.cuda import check, launch
-from fastemb.kernels.cuda.group import group, group_range
+from fastemb.kernels.cuda.group import group, group_bags, group_bags_range, group_range
 
 from .launched import emulated as emulated
 from .launched import emulator
@@ -69,6 +69,24 @@ def test_a_part(rng, size):
     assert group_range(*outputs(40), indices, 5, 1, 15, 55) == 50
 
 
+@pytest.mark.parametrize("padding_idx", [-1, 3])
+@pytest.mark.parametrize("size", [0, 1, 300])
+def test_bags(rng, size, padding_idx):
+    indices, offsets = rng.integers(0, 20, size), np.sort(np.append(rng.integers(0, size + 1, 40), [0, size]))
+    for call, kernel, options in (
+        (group_bags, reference.group_bags, ()),
+        (group_bags_range, reference.group_bags_range, (size // 3, size // 2)),
+    ):
+        ours, wanted = outputs(size), outputs(size)
+        with unchanged(indices, offsets):
+            assert call(*ours, indices, offsets, 20, padding_idx, *options) == -1
+        assert kernel(*wanted, indices, offsets, 20, padding_idx, *options) == -1
+        count = int(wanted[3][0])
+        kept = int(wanted[1][count])
+        for got, expected, defined in zip(ours, wanted, (count, count + 1, kept, 1), strict=True):
+            np.testing.assert_array_equal(got[:defined], expected[:defined])
+
+
 @pytest.mark.parametrize("bad", [-1, 50, 2**32, -(2**63), 2**63 - 1])
 @pytest.mark.parametrize("when", ["now", "later"])
 def test_a_bad_index_is_found_and_nothing_written(rng, bad, when):
@@ -77,6 +95,7 @@ def test_a_bad_index_is_found_and_nothing_written(rng, bad, when):
     given = outputs(100)
     with check.mode(when) as answers:
         assert group(*given, indices, 50, 3) == (30 if when == "now" else -1)
+        assert group_bags(*given, indices, np.array([0, 100]), 50, 3) == (30 if when == "now" else -1)
     assert all((array == UNWRITTEN).all() for array in given)
     if when == "later":
         assert answers.first_bad()[:2] == (indices, 50)
