@@ -183,7 +183,6 @@ CALLS = {
     "gather, D odd": (_gather, F32, ODD),
     "gather, float16, D odd": (_gather, F16, ODD),
     "group": (_group, F32, WIDE),
-    "group_bags": (_group_bags, F32, WIDE),
     "bag_sum, long bags": (_some(_bag_sum, count=256), F32, WIDE),
     "bag_sum, short bags": (_some(_bag_sum, bags=32), F32, WIDE),
     "bag_sum, weighted": (_some(_bag_sum, count=256, weighted=True), F32, WIDE),
@@ -196,6 +195,7 @@ CALLS = {
     "bag_max_grad": (_bag_max_grad, F32, WIDE),
     "bag_dots": (_bag_dots, F32, WIDE),
     "bag_numbers": (_bag_numbers, F32, WIDE),
+    "group_bags": (_group_bags, F32, WIDE),  # kernels of both
     **{name: (_update(name), F32, WIDE) for name in HYPER},
     "adam, long runs": (_some(_update("adam"), count=2 * SUM_BLOCK), F32, WIDE),
     "adam, D odd": (_update("adam"), F32, ODD),
