@@ -171,9 +171,9 @@ def _group_checked(rows, starts, places, count, indices, offsets, num_rows, padd
     shift, key_bits = bits_of(max(size, offsets.size)), bits_of(num_rows)
     starts[0] = 0
     if shift + key_bits > WORD:  # N * L above 2**64: a position and its index do not fit into one word
-        part = indices[start:stop]
-        order = np.argsort(part, kind="mergesort")
-        count[0] = _cut_order(rows, starts, places, (part, order), shift, padding_idx, 0, size, 0, start)
+        chosen = indices[start:stop]
+        order = np.argsort(chosen, kind="mergesort")
+        count[0] = _cut_order(rows, starts, places, (chosen, order), shift, padding_idx, 0, size, 0, start)
         if offsets.size > 0:
             bag_numbers_range(places, places, offsets, 0, starts[count[0]])
         return
