@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ._arrays import Table, all_indices, cast_gradient, index_error, kernel_gradient
 from ._bags import Bags
 from ._devices import backend, compiled, empty, namespace, reference, unchecked, waiting
-from ._groups import Groups, row_gradient
+from ._groups import Groups, row_gradient, to_bags
 from .rowgrad import RowGrad, hand_over
 
 
@@ -28,15 +28,11 @@ def bag_groups(num_rows: int, bags: Bags, *, scale_grad_by_freq: bool) -> tuple[
     Also whether kernels are still to scale by frequency. Bags whose divisor is zero have no gradient, not even of NaN.
     """
     ids, factors = all_indices(bags.ids, num_rows), None
-    if bags.weights is None:
-        groups = Groups.of(ids, num_rows, bags.padding_idx, bags.offsets)
-        numbers = groups.positions
-    else:
-        groups = Groups.of(ids, num_rows, bags.padding_idx)
+    groups = Groups.of(ids, num_rows, bags.padding_idx, bags.offsets if bags.weights is None else None)
+    numbers = groups.positions
+    if bags.weights is not None:
         factors = bags.weights[groups.positions]
-        numbers = groups.positions  # which nobody needs any more
-        with unchecked(numbers):
-            compiled(numbers).bag_numbers(numbers, numbers, bags.offsets)
+        to_bags(numbers, bags.offsets)  # nobody needs the positions any more
         groups = groups._replace(coefficients=factors)
     divisors = bags.divisors(ids)
     if divisors is None:

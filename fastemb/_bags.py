@@ -24,7 +24,8 @@ from ._arrays import (
     index_error,
     kernel_indices,
 )
-from ._devices import HOST, compiled, cpu, cuda, namespace, reference, to_device, unchecked
+from ._devices import HOST, compiled, cpu, cuda, namespace, reference, to_device
+from ._groups import to_bags
 from ._pages import read_ahead
 
 MODES = ("sum", "mean", "sqrtn", "max")
@@ -90,8 +91,7 @@ class Bags(NamedTuple):
         """The bag of each position, (L,)."""
         xp = namespace(self.offsets)
         numbers: NDArray[np.int64] = xp.arange(self.ids.size)
-        with unchecked(numbers):
-            compiled(numbers).bag_numbers(numbers, numbers, self.offsets)
+        to_bags(numbers, self.offsets)
         return numbers
 
     @property

@@ -24,6 +24,12 @@ NORM_BYTES_ON_GPU = 1 << 28
 Block = tuple[NDArray[Any], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[Any]]
 
 
+def to_bags(positions: NDArray[np.int64], offsets: NDArray[np.int64]) -> None:
+    """Replace positions by the bags, or the runs, that they are in, given where those begin and the last one ends."""
+    with unchecked(positions):
+        compiled(positions).bag_numbers(positions, positions, offsets)
+
+
 class Groups(NamedTuple):
     """Distinct rows (U,), where each one's run starts (U + 1,), and the positions in the gradient, run after run.
 
@@ -79,15 +85,13 @@ class Groups(NamedTuple):
             raise index_error(indices, num_rows)
         positions = positions[: flat.size if padding_idx is None else int(starts[distinct])]
         if offsets is not None:
-            with unchecked(positions):
-                compiled(positions).bag_numbers(positions, positions, offsets)
+            to_bags(positions, offsets)
         return cls(rows[:distinct], starts[: distinct + 1], positions)
 
     def runs(self) -> NDArray[np.int64]:
         """The run of each position."""
         runs: NDArray[np.int64] = namespace(self.starts).arange(self.positions.size)
-        with unchecked(runs):
-            compiled(runs).bag_numbers(runs, runs, self.starts)
+        to_bags(runs, self.starts)
         return runs
 
     def where(self, chosen: NDArray[np.bool]) -> Groups:

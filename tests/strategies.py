@@ -148,19 +148,14 @@ def no_coefficients(dtype):
     return np.empty(0, dtype)
 
 
-def grouped(indices, num_rows, padding_idx=-1, kernels=reference):
-    """(rows, starts, positions) of a kernel's grouping."""
-    rows, positions = np.full((2, indices.size), -7, np.int64)
+def grouped(indices, num_rows, padding_idx=-1, kernels=reference, offsets=None):
+    """(rows, starts, positions) of a kernel's grouping; with offsets the bags of the positions."""
+    rows, places = np.full((2, indices.size), -7, np.int64)
     starts, count = np.full(indices.size + 1, -7, np.int64), np.full(1, -7, np.int64)
-    assert kernels.group(rows, starts, positions, count, indices, num_rows, padding_idx) == -1
+    given = rows, starts, places, count, indices
+    if offsets is None:
+        assert kernels.group(*given, num_rows, padding_idx) == -1
+    else:
+        assert kernels.group_bags(*given, offsets, num_rows, padding_idx) == -1
     distinct = int(count[0])
-    return rows[:distinct], starts[: distinct + 1], positions[: starts[distinct]]
-
-
-def grouped_bags(indices, offsets, num_rows, padding_idx=-1, kernels=reference):
-    """(rows, starts, numbers of bags) of a kernel's grouping."""
-    rows, numbers = np.full((2, indices.size), -7, np.int64)
-    starts, count = np.full(indices.size + 1, -7, np.int64), np.full(1, -7, np.int64)
-    assert kernels.group_bags(rows, starts, numbers, count, indices, offsets, num_rows, padding_idx) == -1
-    distinct = int(count[0])
-    return rows[:distinct], starts[: distinct + 1], numbers[: starts[distinct]]
+    return rows[:distinct], starts[: distinct + 1], places[: starts[distinct]]

@@ -58,19 +58,18 @@ def _updates(quick):
     """The row pass of a step of bags against scaling the same distinct rows, of the table and of the rule's state."""
     for name, shape in shapes.some(shapes.BAGS, quick).items():
         ids, offsets = shape.problem()
-        rows, positions, starts, numbers = np.empty((4, ids.size + 1), np.int64)
-        count = np.empty(1, np.int64)
-        cpu.group(rows[:-1], starts, positions[:-1], count, ids, shape.num_rows, -1)
+        rows, numbers, starts = np.empty((3, ids.size + 1), np.int64)
+        count, bounds = np.empty(1, np.int64), np.append(offsets, ids.size)
+        cpu.group_bags(rows[:-1], starts, numbers[:-1], count, ids, bounds, shape.num_rows, -1)
         distinct = int(count[0])
-        rows, starts, positions = rows[:distinct], starts[: distinct + 1], positions[: ids.size]
-        cpu.bag_numbers(numbers[: ids.size], positions, np.append(offsets, ids.size))
+        rows, starts, numbers = rows[:distinct], starts[: distinct + 1], numbers[:-1]
         dy = shapes.gradient(shape.bags, shape.width)
         none = np.empty(0, np.float32)
         for rule, *_ in RULES[:1] if quick else RULES:
             table = shapes.table(shape.num_rows, shape.width)
             arrays = tuple(array.reshape(shape.num_rows, -1) for array in rule.init(table).arrays().values())
             name_of_kernel, hyper = KERNELS[type(rule)]
-            runs = (starts, numbers[: ids.size], none)
+            runs = (starts, numbers, none)
             moved = [table, *arrays]
             nbytes = distinct * sum(array.shape[1] for array in moved) * 4
             kernel = functools.partial(getattr(cpu, name_of_kernel), table, arrays, dy)

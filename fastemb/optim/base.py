@@ -9,10 +9,10 @@ from typing import Any, SupportsFloat, SupportsIndex
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _options, buffers
-from .._arrays import TensorLike, as_gradient, as_indices, as_table, index_error, require_disjoint
+from .. import _options
+from .._arrays import TensorLike, as_gradient, as_indices, as_table, require_disjoint
 from .._bag_grad import bag_gradient, bag_groups
-from .._bags import NO_NUMBERS, NO_PADDING, Bags, check_mode, plain_bounds
+from .._bags import NO_NUMBERS, Bags, check_mode, plain_bounds
 from .._devices import cpu, namespace
 from .._groups import Groups
 from .._pages import read_ahead
@@ -20,8 +20,6 @@ from .._state import State
 from ..rowgrad import RowGrad
 from .prepared import PreparedStep
 from .rule import Rule
-
-_INT64 = np.dtype(np.int64)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,18 +221,17 @@ class Optimizer(Rule):
     ) -> bool:
         """Take a step with the gradient of sums of bags of ordinary arrays, the short way: see `plain_bounds`.
 
-        False, and nothing done, if anything is out of the ordinary. What is not right is then found the long way.
+        False, and nothing done, if anything is out of the ordinary. A wrong rate, state or index raises what it raises
+        the long way.
         """
-        bounds = plain_bounds(weight, indices, offsets)
         if not (
-            bounds is not None
-            and type(grad) is np.ndarray
-            and grad.dtype is weight.dtype
-            and grad.shape == (offsets.size, weight.shape[1])
-            and grad.flags.carray
-            and type(state) is self._state
+            type(state) is self._state
             and (state.missed is None and state.changed is None)
+            and (type(grad) is np.ndarray and grad.flags.carray)
         ):
+            return False
+        bounds = plain_bounds(weight, indices, offsets)
+        if bounds is None or grad.dtype is not weight.dtype or grad.shape != (offsets.size, weight.shape[1]):
             return False
         rate = self.check_rate(self.lr if lr is None else lr)
         arrays = tuple(self._state_arrays(weight, state).values())
@@ -243,16 +240,11 @@ class Optimizer(Rule):
         pairs = itertools.product(written, read), itertools.combinations(written, 2)
         if any(itertools.starmap(np.may_share_memory, itertools.chain(*pairs))):
             return False
-        kernels, size, num_rows = cpu(), indices.size, weight.shape[0]
-        rows, numbers, starts = buffers.empty((3, size + 1), _INT64)
-        count = np.empty(1, _INT64)
-        if kernels.group_bags(rows[:size], starts, numbers[:size], count, indices, bounds, num_rows, NO_PADDING) >= 0:
-            raise index_error(indices, num_rows)
-        rows = rows[: int(count[0])]
         for array in written:
-            read_ahead(array, rows)
-        runs = rows, starts[: rows.size + 1], numbers[:size], NO_NUMBERS[weight.dtype]
-        getattr(kernels, self._kernel)(weight, arrays, grad, *runs, self._hyper(rate, number), False)
+            read_ahead(array, indices)
+        rows, starts, numbers, _ = Groups.of(indices, weight.shape[0], offsets=bounds)
+        given = rows, starts, numbers, NO_NUMBERS[weight.dtype], self._hyper(rate, number)
+        getattr(cpu(), self._kernel)(weight, arrays, grad, *given, False)
         state.step = number
         return True
 

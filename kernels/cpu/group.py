@@ -1,7 +1,7 @@
 """Grouping of duplicate indices: distinct rows, and the positions of each, in a stable order.
 
-A position and its index are packed into one 64-bit key, index in the high bits, and sorted over the bits of the index
-alone. The sort is stable, so positions of one row stay in order.
+A position, or the bag that it is in, and its index are packed into one 64-bit key, index in the high bits, and sorted
+over the bits of the index alone. The sort is stable, so positions of one row stay in order.
 """
 
 from typing import Any
@@ -35,12 +35,22 @@ def _row_at(indices, k, num_rows, padding_idx):
 @jit(fastmath=EXACT)
 def _begins(indices, num_rows, padding_idx, shift, parts):
     """Least keys of ranges of rows, but for the first, with about as many positions each: quantiles of a sample."""
-    sample = np.empty(SAMPLE, np.uint64)
+    sample = np.empty(SAMPLE, np.int64)
     for i in range(SAMPLE):
-        row = _row_at(indices, part(indices.size, i, SAMPLE), num_rows, padding_idx)
-        sample[i] = np.uint64(row) << np.uint64(shift)
+        # Anywhere in its part, for columns of a batch come back at equal distances: multiples of the golden ratio.
+        lo, hi = part(indices.size, i, SAMPLE), part(indices.size, i + 1, SAMPLE)
+        k = lo + (((i * 2654435769) & 0xFFFFFFFF) * (hi - lo) >> 32)
+        sample[i] = _row_at(indices, k, num_rows, padding_idx)
     sample.sort()
-    return np.array([sample[part(SAMPLE, t, parts)] for t in range(1, parts)])
+    begins = np.empty(parts - 1, np.uint64)
+    for t in range(1, parts):
+        wanted = part(SAMPLE, t, parts)
+        row = sample[wanted]
+        first, behind = np.searchsorted(sample, row), np.searchsorted(sample, row, side="right")
+        if behind < SAMPLE and behind - wanted < wanted - first:  # a frequent row, which ends nearer than it begins
+            row = sample[behind]
+        begins[t - 1] = np.uint64(row) << np.uint64(shift)
+    return begins
 
 
 @jit(fastmath=EXACT)
@@ -72,9 +82,7 @@ def _next_of_two(targets, key):
 @jit(fastmath=EXACT, inline=True)
 def _next_of_many(targets, key):
     nexts, begins = targets
-    owner = np.uintp(0)
-    for t in range(np.uintp(begins.size)):
-        owner += np.uintp(key >= begins[t])
+    owner = np.uintp(np.searchsorted(begins, key, side="right"))
     target = nexts[owner]
     nexts[owner] = target + np.uintp(1)
     return target, targets
@@ -90,7 +98,8 @@ def _loader(next_target):
     @jit(fastmath=EXACT)
     def load(keys, targets, indices, offsets, num_rows, padding_idx, shift, start, stop, origin):
         bags = offsets.size > 0
-        bag, end = np.searchsorted(offsets, start, side="right") - 2, np.uintp(start)  # of the position before
+        # The bag before that of `start`, as if it ended here.
+        bag, end = np.searchsorted(offsets, start, side="right") - 2, np.uintp(start)
         for k in range(np.uintp(start), np.uintp(stop)):
             row = np.uint64(_row_at(indices, k, num_rows, padding_idx))
             place = k - np.uintp(origin)
@@ -170,7 +179,7 @@ def _group_checked(rows, starts, places, count, indices, offsets, num_rows, padd
     size = stop - start
     shift, key_bits = bits_of(max(size, offsets.size)), bits_of(num_rows)
     starts[0] = 0
-    if shift + key_bits > WORD:  # N * L above 2**64: a position and its index do not fit into one word
+    if shift + key_bits > WORD:  # a position, or a bag, and its index do not fit into one word
         chosen = indices[start:stop]
         order = np.argsort(chosen, kind="mergesort")
         count[0] = _cut_order(rows, starts, places, (chosen, order), shift, padding_idx, 0, size, 0, start)
@@ -205,7 +214,7 @@ def _count_runs(keys, shift, skipped):
 
 @jit(fastmath=EXACT, parallel=True)
 def _group_parallel(rows, starts, places, count, indices, offsets, num_rows, padding_idx, shift, key_bits, bounds):
-    """`group_range` of all: threads divide a chunk of positions each by ranges of rows, then sort a range each.
+    """All positions or bags: threads divide a chunk of positions each by ranges of rows, then sort a range each.
 
     After the first step a thread keeps to its own part of every array. Cores whose caches are far apart wait longer for
     each other's lines than they sort: with shared passes two were slower than one (EPYC, cores of two chips).
@@ -224,13 +233,13 @@ def _group_parallel(rows, starts, places, count, indices, offsets, num_rows, pad
     passes, digit_bits = passes_of(size, key_bits)
     keys, spare = _key_space(rows, places, size, passes)
     for c in numba.prange(parts):
-        of, to = bounds[c], bounds[c + 1]
+        start, stop = bounds[c], bounds[c + 1]
         nexts = counts[c].astype(np.uintp)
         if parts == 2:
             two = nexts[0], nexts[1], begins[0]
-            _load_two_ranges(keys, two, indices, offsets, num_rows, padding_idx, shift, of, to, 0)
+            _load_two_ranges(keys, two, indices, offsets, num_rows, padding_idx, shift, start, stop, 0)
         else:
-            _load_ranges(keys, (nexts, begins), indices, offsets, num_rows, padding_idx, shift, of, to, 0)
+            _load_ranges(keys, (nexts, begins), indices, offsets, num_rows, padding_idx, shift, start, stop, 0)
     done, _ = _key_space(rows, places, size, 0)
     runs = np.zeros(parts + 1, np.int64)
     for c in numba.prange(parts):
@@ -282,6 +291,7 @@ def group_range(rows, starts, positions, count, indices, num_rows, padding_idx, 
     The outputs serve as scratch, so all of them may be written, whatever U. Moves about
     ``16 * n * (ceil(log2 N) / 11 + 2)`` bytes. Integers alone, and stable: the same result however it is computed.
     """
+    start, stop = np.int64(start), np.int64(stop)
     bad = first_bad(indices, num_rows, start, stop)
     if bad < 0:
         none = np.empty(0, np.int64)
@@ -321,8 +331,9 @@ def group_bags_range(rows, starts, numbers, count, indices, offsets, num_rows, p
 
     Notes
     -----
-    As `group_range`: bags are sorted in place of positions.
+    As `group_range`: the numbers of bags are sorted instead of positions.
     """
+    start, stop = np.int64(start), np.int64(stop)
     bad = first_bad(indices, num_rows, start, stop)
     if bad < 0:
         _group_checked(rows, starts, numbers, count, indices, offsets, num_rows, padding_idx, start, stop)
@@ -342,10 +353,11 @@ def group(
 
     Parameters and result as `group_range`, with n = L.
     """
-    parts = _parts(indices.size, 0, num_rows)
-    if parts == 1:
+    plan = _plan(indices.size, 0, num_rows)
+    if plan is None:
         return group_range(rows, starts, positions, count, indices, num_rows, padding_idx, 0, indices.size)
-    return _over_threads(rows, starts, positions, count, indices, _NONE, num_rows, padding_idx, parts)
+    with threads.region():
+        return _group_parallel(rows, starts, positions, count, indices, _NONE, num_rows, padding_idx, *plan)
 
 
 def group_bags(
@@ -362,23 +374,15 @@ def group_bags(
 
     Parameters and result as `group_bags_range`, with n = L.
     """
-    parts = _parts(indices.size, offsets.size, num_rows)
-    if parts == 1:
+    plan = _plan(indices.size, offsets.size, num_rows)
+    if plan is None:
         return group_bags_range(rows, starts, numbers, count, indices, offsets, num_rows, padding_idx, 0, indices.size)
-    return _over_threads(rows, starts, numbers, count, indices, offsets, num_rows, padding_idx, parts)
-
-
-def _parts(size, bounds, num_rows):
-    """How many threads it is worth to group so many indices; 1 where a key is more than a word."""
-    if max(size, bounds).bit_length() + int(num_rows).bit_length() > WORD:
-        return 1
-    return threads.chunks(size * BYTES)
-
-
-def _over_threads(rows, starts, places, count, indices, offsets, num_rows, padding_idx, parts):
-    shift, key_bits = max(indices.size, offsets.size).bit_length(), int(num_rows).bit_length()
-    bounds = threads.split(indices.size, parts)
     with threads.region():
-        return _group_parallel(
-            rows, starts, places, count, indices, offsets, num_rows, padding_idx, shift, key_bits, bounds
-        )
+        return _group_parallel(rows, starts, numbers, count, indices, offsets, num_rows, padding_idx, *plan)
+
+
+def _plan(size, num_offsets, num_rows):
+    """Bits of what stands for a position, bits of an index, and a chunk for each thread; None for one thread."""
+    shift, key_bits = max(size, num_offsets).bit_length(), int(num_rows).bit_length()
+    parts = threads.chunks(size * BYTES) if shift + key_bits <= WORD else 1
+    return None if parts == 1 else (shift, key_bits, threads.split(size, parts))

@@ -44,7 +44,7 @@ def insertion_sort(keys):
 
 @jit(fastmath=EXACT)
 def counts_to_targets(counts):
-    """Where keys go: digit first, then chunk, so that those of one digit lie behind those of the chunks before."""
+    """Where keys go: by digit or range, then by chunk, so that those of one lie behind those of the chunks before."""
     total = 0
     for digit in range(counts.shape[1]):
         for c in range(counts.shape[0]):

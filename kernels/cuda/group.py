@@ -141,6 +141,7 @@ def group_range(
 
 
 def _begin_group_bags(rows, starts, numbers, count, indices, offsets, num_rows, padding_idx, origin):
+    numbers = numbers[: indices.size]
     flag = begin_group(rows, starts, numbers, count, indices, num_rows, padding_idx, origin)
     begin_bag_numbers(numbers, numbers, offsets, flag)
     return flag
