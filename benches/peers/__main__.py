@@ -43,13 +43,14 @@ def record_of(name, made, timings, bandwidth):
         "peer_ms": theirs.median * 1e3,
         "roof": made.nbytes / ours.median / bandwidth if made.nbytes else None,
     }
-    at_limit = theirs.ratio_to(limit[0])[1] if limit else None
+    at_limit = theirs.ratio_to(limit[0])[:2] if limit else None
     return _record(name, made.case, made.peer, theirs.ratio_to(ours), made.target, at_limit, **times)
 
 
 def _record(name, case, peer, ratios, target, limit, fastemb_ms=None, peer_ms=None, roof=None):
-    """What is known of a comparison, given (quartile, median, quartile) of its ratio; `limit` is that of the limit."""
+    """What is known of a comparison, given quartiles of its ratio, and the first two of that of the limit."""
     low, ratio, high = ratios
+    low_limit, limit = limit or (None, None)
     return {
         "id": name,
         "case": case,
@@ -61,6 +62,7 @@ def _record(name, case, peer, ratios, target, limit, fastemb_ms=None, peer_ms=No
         "ratio_q3": high,
         "roof": roof,
         "limit": limit,
+        "limit_q1": low_limit,
         "target": target,
         "holds": None if target is None else ratio >= target,
         "reachable": None if target is None else limit is None or limit >= target,
@@ -82,9 +84,10 @@ def means_of(records):
         found = [r for r in records if (r["id"], r["peer"]) == (name, peer)]
         if len(found) < 2:
             continue
-        ratios = tuple(_geometric_mean([r[key] for r in found]) for key in ("ratio_q1", "ratio", "ratio_q3"))
-        limits = [r["limit"] for r in found]
-        limit = None if None in limits else _geometric_mean(limits)
+        ratios = [_geometric_mean([r[key] for r in found]) for key in ("ratio_q1", "ratio", "ratio_q3")]
+        limit = None
+        if all(r["limit"] for r in found):
+            limit = [_geometric_mean([r[key] for r in found]) for key in ("limit_q1", "limit")]
         mean = _record(name, f"geometric mean of {len(found)} cases", peer, ratios, target, limit)
         for r in found:
             r["reachable"] = r["reachable"] and mean["reachable"]
@@ -93,8 +96,12 @@ def means_of(records):
 
 
 def _is_unclear(record):
-    """Whether the quartiles of a ratio lie on both sides of its target, which may be reached."""
-    return bool(record["reachable"]) and record["ratio_q1"] < record["target"] <= record["ratio_q3"]
+    """Whether the quartiles of a ratio lie on both sides of its target, or where it is missed, those of the limit."""
+    if not record["reachable"]:
+        return False
+    low, target, high = record["ratio_q1"], record["target"], record["ratio_q3"]
+    hardly = not record["holds"] and record["limit"] is not None and record["limit_q1"] < target
+    return hardly or low < target <= high
 
 
 def compared(name, quick, rounds, bandwidth, tell):

@@ -93,10 +93,19 @@ def test_judgement(tmp_path, monkeypatch, capsys, check, slow, fast, target, lim
 
 
 @pytest.mark.parametrize(
-    ("ratios", "limit", "times"),
-    [([1.0, 3.0], 4, 3), ([2.5, 3.0], 4, 1), ([1.0, 1.5], 4, 1), ([1.0, 2.0], 4, 3), ([1.0, 3.0], 1, 1)],
+    ("ratios", "limits", "times"),
+    [
+        ([1.0, 3.0], [4], 3),
+        ([2.5, 3.0], [4], 1),
+        ([1.0, 1.5], [4], 1),
+        ([1.0, 2.0], [4], 3),
+        ([1.0, 3.0], [1], 1),
+        ([1.0, 1.5], [1.5, 2.1, 2.5, 2.5], 3),  # missed, if it is within reach
+        ([1.0, 1.5], [1.5, 1.5, 1.9, 2.5], 1),
+        ([2.5, 3.0], [1.5, 2.1, 2.5, 2.5], 1),
+    ],
 )
-def test_what_is_not_clear_is_measured_again(monkeypatch, ratios, limit, times):
+def test_what_is_not_clear_is_measured_again(monkeypatch, ratios, limits, times):
     """Quartiles on both sides of a target within reach: once more after all others, and all rounds count."""
     theirs = np.resize(np.array(ratios), 20)
     asked = []
@@ -106,7 +115,7 @@ def test_what_is_not_clear_is_measured_again(monkeypatch, ratios, limit, times):
         return [
             measure.Timing(np.ones(20)),
             measure.Timing(theirs),
-            measure.Timing(np.median(theirs) / limit + 0 * theirs),
+            measure.Timing(theirs / np.resize(np.array(limits), 20)),
         ]
 
     monkeypatch.setattr(measure, "in_turn", in_turn)
@@ -194,7 +203,10 @@ def test_means_and_their_limits():
 
     def with_means(limits):
         both = zip("ab", (2.0, 8.0), limits, strict=True)
-        records = [peers._record("update", case, sgd, (r / 2, r, r * 2), 2.5, limit) for case, r, limit in both]
+        records = [
+            peers._record("update", case, sgd, (r / 2, r, r * 2), 2.5, limit and (limit, limit))
+            for case, r, limit in both
+        ]
         return [*records, *peers.means_of(records)]
 
     *both, mean = with_means((4.0, 16.0))
