@@ -56,7 +56,7 @@ def _begins(indices, num_rows, padding_idx, shift, parts):
 @jit(fastmath=EXACT)
 def _count_ranges(counts, indices, begins, num_rows, padding_idx, shift, start, stop):
     """How many of a chunk of positions have a row of each range."""
-    above = np.int64(stop - start)  # the begin of the range
+    above = np.int64(stop - start)  # how many are at the begin of range t or above it: of the first, all
     for t in range(begins.size):
         begin, before, above = np.int64(begins[t] >> np.uint64(shift)), above, np.int64(0)
         for k in range(np.uintp(start), np.uintp(stop)):  # unsigned here and below: Numba wraps signed positions around
